@@ -1,0 +1,160 @@
+"""Every bound in force, each a name with its unit.
+
+`Limits` holds the bounds that a person may override in `config.toml` under `[limits]`; the constants
+below it are fixed, since changing one of them would change a protocol or a file format.
+"""
+
+from typing import NamedTuple
+
+
+class Limits(NamedTuple):
+    """The bounds a person may override; every value is a positive integer."""
+
+    frame_bytes: int = 65_536
+    """Bytes of one frame without its newline, both directions."""
+    inbox_messages: int = 32
+    """Messages accepted and not yet delivered, for each recipient."""
+    pending_requests: int = 32
+    """Requests in flight on one connection, each direction."""
+    connections: int = 16
+    """Outgoing connections kept open to other sessions."""
+    handshake_ms: int = 2_000
+    """Milliseconds until an unfinished handshake is closed, on each side."""
+    acknowledgement_ms: int = 2_000
+    """Milliseconds until an unanswered request counts as `DELIVERY_UNKNOWN`."""
+
+
+DEFAULT_LIMITS = Limits()
+
+PROTOCOL_VERSION = 1
+"""Version of the peer protocol and of the envelope."""
+
+RECORD_VERSION = 1
+"""Version of an instance record in `peers/`."""
+
+SESSION_VERSION = 1
+"""Version of `session.json`."""
+
+MAILBOX_VERSION = 1
+"""Version of the tables in `mailbox.sqlite3` (SQLite's `user_version`)."""
+
+MAILBOX_APPLICATION_ID = 0x48455244
+"""SQLite's `application_id` of a mailbox: `HERD` in ASCII."""
+
+RECORD_BYTES = 8_192
+"""Bytes of one instance record."""
+
+SESSION_FILE_BYTES = 8_192
+"""Bytes of `session.json`."""
+
+CONFIG_BYTES = 65_536
+"""Bytes of `config.toml`."""
+
+OWNER_RECORD_BYTES = 256
+"""Bytes of a lock file's owner record; it is padded to this length so that rewriting needs no new block."""
+
+ENVELOPE_BYTES = 8_192
+"""Bytes of one message's envelope, on disk and on the wire."""
+
+TEXT_BYTES = 7_000
+"""UTF-8 bytes of a message's text."""
+
+TOPIC_CHARACTERS = 256
+"""Characters of a topic."""
+
+MESSAGE_ID_CHARACTERS = 128
+"""Characters of a message, correlation or conversation id."""
+
+CALL_ID_CHARACTERS = 512
+"""Characters of the id of a tool call that makes a retried call the same message."""
+
+CONVERSATION_DEPTH = 64
+"""Greatest depth an envelope can name; deeper replies stay at it."""
+
+SESSION_ID_CHARACTERS = 512
+"""Characters of a host's session id."""
+
+HOST_CHARACTERS = 64
+"""Characters of a host's name."""
+
+LABEL_CHARACTERS = 512
+"""Characters of a published label (name, repository, branch, workspace label) and of a working directory
+name part."""
+
+SHOWN_CHARACTERS = 80
+"""Characters of a label when it is shown."""
+
+CWD_CHARACTERS = 4_096
+"""Characters of a published working directory."""
+
+METHOD_CHARACTERS = 128
+"""Characters of a method name."""
+
+RPC_ID_CHARACTERS = 256
+"""Characters of a JSON-RPC id that is a string."""
+
+ENDPOINT_PATH_CHARACTERS = 512
+"""Characters of a socket path in a record."""
+
+SOCKET_PATH_BYTES = 103
+"""Bytes of a Unix socket's path that every supported system accepts."""
+
+RECORD_CAPABILITIES = 16
+"""Capabilities in one record."""
+
+NONCES_REMEMBERED = 8_192
+"""Handshake nonces remembered by one coordinator."""
+
+NONCE_LIFETIME_S = 3_600
+"""Seconds for which a nonce is remembered."""
+
+ACCEPTED_CONNECTIONS_FLOOR = 32
+"""Accepted connections open at once, at least; four times `connections` where that is more."""
+
+QUEUED_WRITES_FACTOR = 2
+"""Frames waiting to be written on one connection, as a multiple of `pending_requests`."""
+
+VISIT_S = 2
+"""Seconds a visit may hold a sleeping session's mailbox lock."""
+
+VISITOR_WAIT_S = 5
+"""Seconds a starting coordinator waits for a visitor."""
+
+LOCK_BUSY_MS = 200
+"""Milliseconds for which a busy lock is tried again, since a probe may hold it for an instant."""
+
+AUTHORITY_WAIT_S = 5
+"""Seconds a verdict or a change waits for the authority lock."""
+
+SEND_WAIT_MS = 250
+"""Milliseconds a sending call waits for what its message reaches at once."""
+
+READ_WAIT_MS = 30_000
+"""Greatest `wait_ms` of a read, in milliseconds."""
+
+READ_BYTES = 24_576
+"""UTF-8 bytes of message text in one read."""
+
+HANDOVERS = 2
+"""Hand-overs without evidence, after which a message waits for a person."""
+
+RETRY_FIRST_MS = 50
+"""Milliseconds before a message that may pass is tried the second time."""
+
+RETRY_GREATEST_MS = 60_000
+"""Greatest pause between two tries of one message, in milliseconds."""
+
+RETRY_WHEN_FULL_MS = 250
+"""`retry_after_ms` of a full inbox, in milliseconds."""
+
+HEALTH_RETRY_MS = 1_000
+"""Milliseconds before an unhealthy coordinator first tries to write its state again."""
+
+CHECKPOINT_TRANSACTIONS = 1_000
+"""Transactions after which the mailbox's log is folded back, once no more wait."""
+
+SUBPROCESS_S = 2
+"""Seconds a git command may take."""
+
+SHOWN_PEERS = 4_096
+"""Peers remembered as shown to one session; the one seen longest ago without mail is forgotten first."""
