@@ -59,7 +59,7 @@ def checked_session(host: str, session_id: str, created: str = "") -> SessionNam
 
 
 def length_prefixed(*fields: str) -> bytes:
-    """Join fields so that no two lists of fields give the same bytes: each after its 4-byte big-endian length."""
+    """Join fields unambiguously: each after its length as four big-endian bytes."""
     encoded = [field.encode() for field in fields]
     return b"".join(len(field).to_bytes(4, "big") + field for field in encoded)
 
@@ -104,8 +104,10 @@ def generated_name(project: str, key: str) -> str:
     between two sessions of one project.
     """
     base = _NOT_IN_NAME.sub("-", project.lower()).strip("-")[:40].strip("-")
-    if not base or not base[0].isalpha():
-        base = f"agent-{base}".rstrip("-")[:40] if base else "agent-local"
+    if not base:
+        base = "agent-local"
+    elif not base[0].isalpha():
+        base = f"agent-{base}"
     return f"{base}-{key[:6]}"
 
 
