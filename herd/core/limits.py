@@ -158,3 +158,30 @@ SUBPROCESS_S = 2
 
 SHOWN_PEERS = 4_096
 """Peers remembered as shown to one session; the one seen longest ago without mail is forgotten first."""
+
+MACHINE_ID_BYTES = 256
+"""Bytes read of a file that holds the machine id."""
+
+SETTING_GREATEST = 2_147_483_647
+"""Greatest value of a setting that is a number."""
+
+LOCK_PROBED_MS = 5_000
+"""Milliseconds for which a lock that is busy with probes alone, and has no holder, is tried again."""
+
+FRAME_DEPTH = 64
+"""Levels of objects and arrays inside one another in one frame."""
+
+SAFE_INTEGER = 9_007_199_254_740_991
+"""Greatest magnitude of a JSON-RPC id that is an integer: what every JSON reader keeps exactly."""
+
+INSTANCE_ID_CHARACTERS = 128
+"""Characters of an instance id."""
+
+ACCEPT_PAUSE_MS = 100
+"""Milliseconds for which a socket accepts nothing after the process ran out of descriptors or memory."""
+
+CONNECT_PAUSE_MS = 5
+"""Milliseconds before a socket whose queue of waiting callers is full is tried again."""
+
+ANCESTORS = 1_024
+"""Ancestors of a process that are looked at."""

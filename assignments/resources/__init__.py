@@ -1,0 +1,1 @@
+"""Shared resources of a machine: policies, tickets, the ledger of launches, the launcher. Not built yet."""

@@ -1,0 +1,1 @@
+"""Worktree groups: checkouts that share one common directory, by git and by Herdr. Not built yet."""

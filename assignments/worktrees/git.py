@@ -1,0 +1,69 @@
+"""git as the source of a folder's repository and branch.
+
+git runs with an allow-listed environment, so no `GIT_*` variable of a host reaches it, without hooks, file
+monitors or prompts, and for two seconds at most.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+
+from assignments.worktrees.topology import Whereabouts
+from herd.core.limits import SUBPROCESS_S
+
+_SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+_QUESTION = ("rev-parse", "--path-format=absolute", "--git-common-dir", "--abbrev-ref", "HEAD")
+
+
+class GitTopology:
+    """Asks the git on the path.
+
+    Args:
+        environment: What a child process may see; `GIT_TERMINAL_PROMPT=0` is added.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = {
+            **{name: value for name, value in environment.items() if not name.startswith("GIT_")},
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_OPTIONAL_LOCKS": "0",
+        }
+
+    async def whereabouts(self, cwd: str) -> Whereabouts:
+        """See `Topology.whereabouts`."""
+        answer = await self._ask(cwd, *_QUESTION)
+        if answer is None:
+            return Whereabouts()
+        common, _, branch = answer.partition("\n")
+        return Whereabouts(_repository(common), None if branch.strip() in {"", "HEAD"} else branch.strip())
+
+    async def _ask(self, cwd: str, *arguments: str) -> str | None:
+        try:
+            child = await asyncio.create_subprocess_exec(
+                "git",
+                *_SAFE,
+                *arguments,
+                cwd=cwd,
+                env=self._environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+        except (OSError, ValueError):
+            return None
+        try:
+            async with asyncio.timeout(SUBPROCESS_S):
+                output, _ = await child.communicate()
+        except TimeoutError:
+            child.kill()
+            await child.wait()
+            return None
+        return output.decode("utf-8", "replace") if child.returncode == 0 else None
+
+
+def _repository(common_directory: str) -> str:
+    """Name a repository by the folder that holds its common directory, or by that directory if it is bare."""
+    path = common_directory.rstrip("/")
+    if os.path.basename(path) == ".git":
+        path = os.path.dirname(path)
+    return os.path.basename(path).removesuffix(".git")

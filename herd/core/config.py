@@ -1,0 +1,150 @@
+"""Settings and surroundings: the only reader of the environment, and of `config.toml`.
+
+Everything else takes what is found here as values. Variables that belong to one host's programs are read
+by that host's adapter, from the mapping given here.
+"""
+
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from herd.core.errors import InvalidParams
+from herd.core.limits import CONFIG_BYTES, DEFAULT_LIMITS, SETTING_GREATEST, Limits
+
+NO_SOCKET = "none"
+"""The socket of a session that lives on no Herdr server."""
+
+_FOR_CHILDREN = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
+
+
+class Settings(NamedTuple):
+    """What a person decided for every session of theirs."""
+
+    home: str
+    """The data root, absolute."""
+    limits: Limits
+    """The bounds in force."""
+    config_file: str
+    """The file the settings come from, whether or not it exists."""
+
+
+class Place(NamedTuple):
+    """Where in Herdr a session runs."""
+
+    socket: str
+    """The Herdr server's socket, or `none`."""
+    pane_id: str | None = None
+    tab_id: str | None = None
+    workspace_id: str | None = None
+
+
+def environment() -> Mapping[str, str]:
+    """Give the variables of this process, as they are now."""
+    return dict(os.environ)
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """Find the data root and read the settings.
+
+    Args:
+        environ: The variables, as `environment` gives them. An empty one counts as unset.
+
+    Raises:
+        InvalidParams: `HERD_HOME` is relative, there is no home, or the settings hold something wrong; the
+            message names the variable, or the file and the key.
+    """
+    config_file = os.path.join(_base(environ, "XDG_CONFIG_HOME", ".config"), "herd", "config.toml")
+    return Settings(home=_data_root(environ), limits=_limits(config_file), config_file=config_file)
+
+
+def herdr_place(environ: Mapping[str, str]) -> Place:
+    """Tell where in Herdr this process runs, by what Herdr sets in every pane it manages."""
+    socket = environ.get("HERDR_SOCKET_PATH", "")
+    if environ.get("HERDR_ENV") != "1" or not socket.startswith("/"):
+        return Place(NO_SOCKET)
+    ids = (environ.get(f"HERDR_{part}_ID") or None for part in ("PANE", "TAB", "WORKSPACE"))
+    return Place(socket, *ids)
+
+
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Give the variables a child of ours may have: an allow-list, in which nothing of any host stands."""
+    return {name: environ[name] for name in _FOR_CHILDREN if name in environ}
+
+
+def _data_root(environ: Mapping[str, str]) -> str:
+    chosen = environ.get("HERD_HOME")
+    if not chosen:
+        return os.path.join(_base(environ, "XDG_STATE_HOME", ".local/state"), "herd")
+    if not chosen.startswith("/"):
+        raise InvalidParams(f"HERD_HOME is {chosen!r}, which is not absolute")
+    return chosen
+
+
+def _base(environ: Mapping[str, str], name: str, below_home: str) -> str:
+    chosen = environ.get(name, "")
+    # The XDG specification says to ignore a relative value.
+    return chosen if chosen.startswith("/") else os.path.join(_user_home(environ), below_home)
+
+
+def _user_home(environ: Mapping[str, str]) -> str:
+    home = environ.get("HOME", "")
+    if home.startswith("/"):
+        return home
+    import pwd  # rarely needed, and reads the user database
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        raise InvalidParams("HOME is not set and this user has no home; set HOME or HERD_HOME") from None
+
+
+def _limits(file: str) -> Limits:
+    content = _content(file)
+    tables = {} if content is None else _parsed(file, content)
+    for key in tables:
+        if key != "limits":
+            raise InvalidParams(f"{file}: unknown key {key!r}")
+    chosen = tables.get("limits", {})
+    if not isinstance(chosen, dict):
+        raise InvalidParams(f"{file}: 'limits' is no table")
+    for key, value in chosen.items():
+        _check_limit(file, key, value)
+    return DEFAULT_LIMITS._replace(**chosen)
+
+
+def _check_limit(file: str, key: str, value: object) -> None:
+    if key not in Limits._fields:
+        raise InvalidParams(f"{file}: unknown key {f'limits.{key}'!r}")
+    # bool is an int in Python, and never one in TOML.
+    if type(value) is not int or not 1 <= value <= SETTING_GREATEST:
+        raise InvalidParams(f"{file}: 'limits.{key}' is no whole number from 1 to {SETTING_GREATEST}")
+
+
+def _content(file: str) -> bytes | None:
+    try:
+        # It may be a link, as people keep their settings elsewhere; non-blocking, since it may be a FIFO.
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InvalidParams(f"{file}: cannot be read: {error.strerror}") from error
+    with os.fdopen(fd, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise InvalidParams(f"{file}: is no regular file")
+        content = opened.read(CONFIG_BYTES + 1)
+    if len(content) > CONFIG_BYTES:
+        raise InvalidParams(f"{file}: is larger than {CONFIG_BYTES} bytes")
+    return content
+
+
+def _parsed(file: str, content: bytes) -> dict[str, Any]:
+    import tomllib  # most people have no such file
+
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError covers wrong UTF-8 and numbers of any length, too
+        raise InvalidParams(f"{file}: is no TOML: {error}") from error

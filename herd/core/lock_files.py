@@ -1,0 +1,151 @@
+"""The open files that locks stand on: checked when they are opened, gone in every forked child.
+
+A flock belongs to the open file, and a fork shares open files: a child that outlives the holder would keep
+the lock. Descriptors are close-on-exec, which covers every child that runs another program; a child that
+does not is covered here, by closing them in it. This module knows nothing of who locks what, or why.
+"""
+
+import fcntl
+import os
+import stat
+from _thread import RLock
+from types import TracebackType
+from typing import Self
+
+from herd.core.errors import UnsafeEndpoint
+
+_ALWAYS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PRIVATE = 0o600
+
+# Held while a descriptor enters or leaves `_open_files`, and by a fork: otherwise another thread's fork could
+# fall between the opening and the entry, and its child would share a lock that nobody closes there.
+_changing = RLock()
+_open_files: set["LockFile"] = set()
+
+
+def _close_in_child() -> None:
+    # No LOCK_UN here: it would end the lock of the parent, whose open file this is.
+    for file in _open_files:
+        os.close(file.number)
+        file.number = -1
+    _open_files.clear()
+    _changing.release()
+
+
+os.register_at_fork(
+    before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_close_in_child
+)
+
+
+def check_lock_file(number: int, path: str) -> os.stat_result:
+    """Check that an open file may serve as a lock: regular, ours, nothing for group and others.
+
+    Raises:
+        UnsafeEndpoint: it may not; the message names the path and what is wrong.
+    """
+    status = os.fstat(number)
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsafeEndpoint(f"{path} is no regular file")
+    if status.st_uid != os.geteuid():
+        raise UnsafeEndpoint(f"{path} belongs to user {status.st_uid}, not to us")
+    if status.st_mode & 0o077:
+        raise UnsafeEndpoint(f"{path} has mode {stat.S_IMODE(status.st_mode):04o}, open to others")
+    return status
+
+
+class LockFile:
+    """One open lock file, through which at most one lock is held.
+
+    Args:
+        path: The file; a symlink is refused.
+        write: Open it for writing as well, and make it (0600) where it is absent.
+
+    Raises:
+        FileNotFoundError: it is absent and `write` is False.
+        UnsafeEndpoint: it cannot be opened, or is not ours alone.
+
+    *Resource handling*: use it as a context manager, or call `close`.
+    """
+
+    __slots__ = ("number", "path")
+
+    def __init__(self, path: str, *, write: bool) -> None:
+        self.path = path
+        with _changing:
+            self.number = _opened(path, write=write)
+            _open_files.add(self)
+        try:
+            check_lock_file(self.number, path)
+        except BaseException:
+            self.close()
+            raise
+
+    def take(self, operation: int) -> bool:
+        """Take the lock now, `LOCK_SH` or `LOCK_EX` of fcntl; False where somebody's stands against it."""
+        try:
+            fcntl.flock(self.number, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise UnsafeEndpoint(f"{self.path} cannot be locked: {error.strerror}") from error
+        return True
+
+    def wait(self, operation: int) -> None:
+        """Take the lock, however long it takes; for threads only."""
+        try:
+            fcntl.flock(self.number, operation)
+        except OSError as error:
+            raise UnsafeEndpoint(f"{self.path} cannot be locked: {error.strerror}") from error
+
+    def free(self) -> None:
+        """End the lock and keep the file open."""
+        # Explicitly, not by closing alone: a child between fork and exec still shares the open file.
+        fcntl.flock(self.number, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """End the lock and close the file; again, or in a forked child: nothing."""
+        with _changing:
+            if self.number < 0:
+                return
+            try:
+                self.free()
+            finally:
+                _open_files.discard(self)
+                os.close(self.number)
+                self.number = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _opened(path: str, *, write: bool) -> int:
+    try:
+        return _existing_or_made(path) if write else os.open(path, os.O_RDONLY | _ALWAYS)
+    except FileNotFoundError as error:
+        if not write:
+            raise
+        raise UnsafeEndpoint(f"{path} cannot be made: {error.strerror}") from error
+    except OSError as error:
+        raise UnsafeEndpoint(f"{path} cannot be opened: {error.strerror}") from error
+
+
+def _existing_or_made(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | _ALWAYS)
+    except FileNotFoundError:
+        pass
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _ALWAYS, _PRIVATE)
+    except FileExistsError:  # another process was faster; lock files are never removed
+        return os.open(path, os.O_RDWR | _ALWAYS)
+    try:
+        os.fchmod(number, _PRIVATE)  # a strange umask may have taken our own bits
+    except BaseException:
+        os.close(number)
+        raise
+    return number

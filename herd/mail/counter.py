@@ -1,0 +1,14 @@
+"""The event counter of one mailbox: every change of a row takes the next value as its cursor."""
+
+import sqlite3
+
+
+def next_cursor(connection: sqlite3.Connection) -> int:
+    """Take the next cursor, inside the caller's transaction."""
+    row = connection.execute("UPDATE counter SET value = value + 1 RETURNING value").fetchone()
+    return int(row[0])
+
+
+def last_cursor(connection: sqlite3.Connection) -> int:
+    """Give the cursor of the newest event."""
+    return int(connection.execute("SELECT value FROM counter").fetchone()[0])

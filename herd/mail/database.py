@@ -1,0 +1,159 @@
+"""One mailbox's connection, one thread that owns it, and commits shared by whoever waits together.
+
+`Database.run` takes a whole transaction as a function, so that no await can stand inside one. The functions
+that wait when the thread becomes free run in one transaction, each behind a savepoint: one that raises
+rolls back alone, and all others share one commit, which is one sync.
+"""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from herd.core.limits import CHECKPOINT_TRANSACTIONS
+from herd.mail.steps import COMMIT_AFTER, COMMIT_BEFORE, Step, no_step
+
+Result = TypeVar("Result")
+Work = Callable[[sqlite3.Connection], Result]
+
+
+class _Job(NamedTuple, Generic[Result]):
+    work: Work[Result]
+    done: "asyncio.Future[Result]"
+
+
+class Database:
+    """A worker thread around one SQLite connection.
+
+    Args:
+        connection: Open, in autocommit mode; this object closes it.
+        committed: Told after each batch, in the event loop: None, or the error that stopped the commit.
+        step: Called in the worker thread around each commit; a fault test kills or raises there.
+
+    Resource handling: `close` waits for what was handed in before. The thread is a daemon, so that a
+    process that must end does not wait for a disk; what was not committed then was not acknowledged either.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        committed: Callable[[BaseException | None], None] = lambda _: None,
+        step: Step = no_step,
+    ) -> None:
+        self._connection = connection
+        self._committed = committed
+        self._step = step
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._since_checkpoint = 0
+        self._ended = asyncio.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="mailbox", daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Work[Result]) -> Result:
+        """Run one transaction and give its result after its commit.
+
+        The work runs to its end even when the caller is cancelled while waiting.
+
+        Raises:
+            sqlite3.Error: the commit failed, and nothing of the transaction is stored.
+            Exception: whatever `work` raised; then nothing of it is stored.
+        """
+        if self._closing:
+            raise sqlite3.ProgrammingError("the mailbox is closed")
+        job = _Job(work, self._loop.create_future())
+        self._jobs.put(job)
+        result: Result = await job.done
+        return result
+
+    async def close(self) -> None:
+        """Finish what waits, fold the log back and close the connection."""
+        if not self._closing:
+            self._closing = True
+            self._jobs.put(None)
+        await self._ended.wait()
+
+    def _serve(self) -> None:
+        going = True
+        while going:
+            batch, going = self._next_batch()
+            if batch:
+                outcomes, fault = self._commit(batch)
+                self._loop.call_soon_threadsafe(self._settle, batch, outcomes, fault)
+            if self._since_checkpoint >= CHECKPOINT_TRANSACTIONS and self._jobs.empty():
+                self._checkpoint()
+        try:
+            self._connection.close()
+        finally:
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _next_batch(self) -> tuple[list[_Job[Any]], bool]:
+        batch: list[_Job[Any]] = []
+        job = self._jobs.get()
+        while job is not None:
+            batch.append(job)
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return batch, True
+        return batch, False
+
+    def _commit(self, batch: list[_Job[Any]]) -> tuple[list[Any], BaseException | None]:
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            outcomes = [self._run_one(job) for job in batch]
+            self._step(COMMIT_BEFORE)
+            connection.execute("COMMIT")
+            self._step(COMMIT_AFTER)
+        except BaseException as fault:  # noqa: BLE001 - the thread must outlive any fault and tell it
+            if connection.in_transaction:
+                _roll_back(connection)
+            return [_Raised(fault)] * len(batch), fault
+        self._since_checkpoint += len(batch)
+        return outcomes, None
+
+    def _run_one(self, job: _Job[Any]) -> Any:
+        connection = self._connection
+        connection.execute("SAVEPOINT one")
+        try:
+            result = job.work(connection)
+        except sqlite3.DatabaseError:
+            raise  # the file or disk is at fault: nothing of this batch may be trusted
+        except Exception as fault:  # noqa: BLE001 - a refusal belongs to its caller alone
+            connection.execute("ROLLBACK TO one")
+            result = _Raised(fault)
+        connection.execute("RELEASE one")
+        return result
+
+    def _checkpoint(self) -> None:
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error:
+            return  # the log simply stays longer; the next commit tells whether the disk is at fault
+        self._since_checkpoint = 0
+
+    def _settle(self, batch: list[_Job[Any]], outcomes: list[Any], fault: BaseException | None) -> None:
+        self._committed(fault)
+        for job, outcome in zip(batch, outcomes, strict=True):
+            if job.done.done():
+                continue
+            if isinstance(outcome, _Raised):
+                job.done.set_exception(outcome.fault)
+            else:
+                job.done.set_result(outcome)
+
+
+class _Raised(NamedTuple):
+    fault: BaseException
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("ROLLBACK")
+    except sqlite3.Error:
+        return  # SQLite rolled back by itself, as it does on some disk faults

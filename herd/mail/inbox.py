@@ -1,0 +1,238 @@
+"""The inbox's transactions: acceptance, hand-overs, evidence, and the receipts that are owed.
+
+Every function takes the open connection of the mailbox and runs inside one transaction of its caller: the
+session's coordinator, or a visitor, who may accept and read but hands nothing over.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from herd.core.errors import CustodyChanged, MessageIdConflict, QueueFull
+from herd.core.limits import HANDOVERS, RETRY_WHEN_FULL_MS
+from herd.mail.counter import next_cursor
+from herd.mail.outbox import mark_replied
+from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, REPLIED, Receipt, advanced
+from herd.mail.wire import Envelope, digest_of
+
+_COLUMNS = (
+    "sequence, sender_key, message_id, recipient, digest, sender, content, topic, reply_to, correlation_id,"
+    " conversation_id, depth, no_reply_needed, created_at, handovers, evidence, owed, state, cursor,"
+    " accepted_at, delivered_at, replied_at, outcome"
+)
+
+
+class Sender(NamedTuple):
+    """What acceptance verified about a message's sender; it is stored with the message and stands.
+
+    `host` and `name` are for people; the target and key were proved by the connection.
+    """
+
+    key: str
+    target: str
+    role: str
+    host: str
+    name: str | None = None
+    kind: str = "ordinary"
+    socket: str = "none"
+
+
+class Incoming(NamedTuple):
+    """One row of the inbox."""
+
+    sequence: int
+    sender_key: str
+    message_id: str
+    recipient: str
+    digest: str
+    sender: Sender
+    content: str
+    topic: str | None
+    reply_to: str | None
+    correlation_id: str
+    conversation_id: str
+    depth: int
+    no_reply_needed: bool
+    created_at: int
+    handovers: int
+    evidence: str | None
+    owed: bool
+    receipt: Receipt
+
+
+def accept(
+    connection: sqlite3.Connection,
+    envelope: Envelope,
+    sender: Sender,
+    *,
+    custody_id: str,
+    inbox_messages: int,
+    now_ms: int,
+) -> Receipt:
+    """Take a message into custody, or give the receipt it got before.
+
+    Raises:
+        CustodyChanged: the message may have reached another mailbox than this one.
+        MessageIdConflict: the id is known from this sender with other content.
+        QueueFull: too many messages wait to be delivered; a duplicate is answered all the same.
+    """
+    if envelope.custody_id not in {None, custody_id}:
+        raise CustodyChanged(f"message {envelope.message_id} may lie in another mailbox of this session")
+    digest = digest_of(envelope)
+    known = find(connection, sender.key, envelope.message_id, envelope.to)
+    if known is not None:
+        if known.digest != digest:
+            raise MessageIdConflict(f"message {envelope.message_id} was accepted before with other content")
+        return known.receipt._replace(custody_id=custody_id)
+    if waiting(connection) >= inbox_messages:
+        raise QueueFull(
+            f"{inbox_messages} messages wait to be read there already", retry_after_ms=RETRY_WHEN_FULL_MS
+        )
+    cursor = next_cursor(connection)
+    _insert(connection, envelope, sender, digest, cursor, now_ms)
+    if envelope.reply_to is not None:
+        mark_replied(connection, envelope.reply_to, sender.key, envelope.correlation_id, now_ms)
+    return Receipt(envelope.message_id, envelope.to, custody_id, ACCEPTED, cursor, accepted_at=now_ms)
+
+
+def find(connection: sqlite3.Connection, sender_key: str, message_id: str, to: str) -> Incoming | None:
+    """Give a row by what identifies it: sender, message id, exact recipient."""
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM inbox WHERE sender_key = ? AND message_id = ? AND recipient = ?",
+        (sender_key, message_id, to),
+    ).fetchone()
+    return None if row is None else _incoming(row)
+
+
+def waiting(connection: sqlite3.Connection) -> int:
+    """Count the messages accepted and not yet delivered."""
+    return int(connection.execute("SELECT count(*) FROM inbox WHERE state = 'accepted'").fetchone()[0])
+
+
+def undelivered(connection: sqlite3.Connection) -> list[Incoming]:
+    """Give every accepted, undelivered message in the order of acceptance, and change nothing."""
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM inbox WHERE state = 'accepted' ORDER BY sequence")
+    return [_incoming(row) for row in rows]
+
+
+def by_id(connection: sqlite3.Connection, message_id: str) -> list[Incoming]:
+    """Give the messages of an id, whoever sent them and whatever their state."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM inbox WHERE message_id = ? ORDER BY sequence",
+        (message_id,),
+    )
+    return [_incoming(row) for row in rows]
+
+
+def may_be_handed_over(row: Incoming) -> bool:
+    """Tell whether a message may be given without a person asking: not after two hand-overs without evidence."""
+    return row.receipt.state == ACCEPTED and row.handovers < HANDOVERS
+
+
+def count_handovers(connection: sqlite3.Connection, sequences: Iterable[int]) -> None:
+    """Count a hand-over of each message, before it is made."""
+    connection.executemany(
+        "UPDATE inbox SET handovers = handovers + 1 WHERE sequence = ?", [(number,) for number in sequences]
+    )
+
+
+def confirm(
+    connection: sqlite3.Connection, sequences: Iterable[int], evidence: str, now_ms: int
+) -> list[Incoming]:
+    """Record the host's evidence and make each message delivered; gives the rows that changed."""
+    return [
+        row
+        for number in sequences
+        if (row := _advance(connection, number, DELIVERED, now_ms, evidence=evidence)) is not None
+    ]
+
+
+def refuse(connection: sqlite3.Connection, sequence: int, code: str, now_ms: int) -> Incoming | None:
+    """Reject an accepted message at its delivery, by what evidence says now."""
+    return _advance(connection, sequence, REJECTED, now_ms, outcome=code)
+
+
+def answered(
+    connection: sqlite3.Connection, sender_key: str, message_id: str, evidence: str, now_ms: int
+) -> Incoming | None:
+    """Make a message replied, once its sender accepted the correlated reply; gives the row if it changed."""
+    row = connection.execute(
+        "SELECT sequence FROM inbox WHERE sender_key = ? AND message_id = ?", (sender_key, message_id)
+    ).fetchone()
+    return None if row is None else _advance(connection, row[0], REPLIED, now_ms, evidence=evidence)
+
+
+def owed(connection: sqlite3.Connection, sender_key: str | None = None) -> list[Incoming]:
+    """Give the rows whose receipt the sender has not confirmed yet, of one sender or of all."""
+    condition, values = ("AND sender_key = ?", (sender_key,)) if sender_key is not None else ("", ())
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM inbox WHERE owed = 1 {condition} ORDER BY cursor",
+        values,
+    )
+    return [_incoming(row) for row in rows]
+
+
+def settle(connection: sqlite3.Connection, sequence: int, cursor: int) -> None:
+    """Note that the sender has confirmed the receipt of that cursor; a later one stays owed."""
+    connection.execute("UPDATE inbox SET owed = 0 WHERE sequence = ? AND cursor = ?", (sequence, cursor))
+
+
+def _insert(
+    connection: sqlite3.Connection, envelope: Envelope, sender: Sender, digest: str, cursor: int, now_ms: int
+) -> None:
+    connection.execute(
+        "INSERT INTO inbox (sender_key, message_id, recipient, digest, sender, content, topic, reply_to,"
+        " correlation_id, conversation_id, depth, no_reply_needed, created_at, state, cursor, accepted_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            sender.key,
+            envelope.message_id,
+            envelope.to,
+            digest,
+            json.dumps(sender._asdict(), ensure_ascii=False, separators=(",", ":")),
+            envelope.content,
+            envelope.topic,
+            envelope.reply_to,
+            envelope.correlation_id,
+            envelope.conversation.id,
+            envelope.conversation.depth,
+            int(envelope.no_reply_needed),
+            envelope.created_at,
+            ACCEPTED,
+            cursor,
+            now_ms,
+        ),
+    )
+
+
+def _advance(
+    connection: sqlite3.Connection,
+    sequence: int,
+    state: str,
+    now_ms: int,
+    *,
+    evidence: str | None = None,
+    outcome: str | None = None,
+) -> Incoming | None:
+    found = connection.execute(f"SELECT {_COLUMNS} FROM inbox WHERE sequence = ?", (sequence,)).fetchone()
+    row = None if found is None else _incoming(found)
+    if row is None:
+        return None
+    receipt = advanced(row.receipt, state, now_ms, outcome)
+    if receipt == row.receipt:
+        return None
+    receipt = receipt._replace(cursor=next_cursor(connection))
+    connection.execute(
+        "UPDATE inbox SET state = ?, cursor = ?, accepted_at = ?, delivered_at = ?, replied_at = ?, outcome = ?,"
+        " evidence = coalesce(?, evidence), owed = 1 WHERE sequence = ?",
+        (*receipt[3:], evidence, sequence),
+    )
+    return row._replace(receipt=receipt, owed=True, evidence=evidence or row.evidence)
+
+
+def _incoming(row: tuple[Any, ...]) -> Incoming:
+    sender = Sender(**json.loads(row[5]))
+    receipt = Receipt(row[2], row[3], None, *row[17:23])
+    values = (*row[:5], sender, *row[6:12], bool(row[12]), *row[13:16], bool(row[16]), receipt)
+    return Incoming._make(values)

@@ -1,0 +1,125 @@
+"""The mailbox of the session that this process coordinates: made at first need, open for the process's life.
+
+It joins the file (`mailbox_file`) and the thread that owns its connection (`database`), and turns whatever
+the disk or SQLite reports into one refusal that callers understand.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+from herd.core.errors import HerdError, RecoveryRequired
+from herd.core.paths import Layout
+from herd.mail.database import Database, Work
+from herd.mail.mailbox_file import open_mailbox, require_mailbox, require_sound
+from herd.mail.steps import Step, no_step
+from herd.presence.session_file import SessionFile, read_session_file
+
+Result = TypeVar("Result")
+
+
+class Mailbox:
+    """One session's mailbox, under the mailbox lock that the caller holds for as long as this object lives.
+
+    Args:
+        layout: The folders of this machine.
+        file: The session's file as it was read or written at the start.
+        health: Told None after each successful commit, and the refusal where one failed.
+        step: The fault-test seam.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        file: SessionFile,
+        *,
+        health: Callable[[HerdError | None], None] = lambda _: None,
+        step: Step = no_step,
+    ) -> None:
+        self._layout = layout
+        self._file = file
+        self._health = health
+        self._step = step
+        self._database: Database | None = None
+        self._opening = asyncio.Lock()
+        self._refusal: HerdError | None = None
+        self.custody_id: str | None = file.custody_id
+
+    async def open(self) -> None:
+        """Check and open the mailbox where the session has one; a session without one stays without.
+
+        Raises:
+            RecoveryRequired: it is missing, empty, foreign or damaged; the file stays as found, and every
+                later call is refused the same way.
+            NewerState: a newer Herd wrote it.
+        """
+        if self._file.custody_id is None:
+            return
+        try:
+            await asyncio.to_thread(self._check)
+            await self._opened()
+        except HerdError as refusal:
+            self._refusal = refusal
+            raise
+
+    async def run(self, work: Work[Result]) -> Result:
+        """Run one transaction, making the mailbox first where there is none.
+
+        Raises:
+            RecoveryRequired: the mailbox cannot be used or written; nothing of the transaction is stored.
+            HerdError: what `work` itself refused.
+        """
+        database = self._database or await self._opened()
+        try:
+            return await database.run(work)
+        except sqlite3.Error as fault:
+            raise self._unwritable(fault) from fault
+
+    async def read(self, work: Work[Result], absent: Result) -> Result:
+        """Run a transaction that only looks; `absent` where the session has no mailbox yet."""
+        if self._database is None and self.custody_id is None and self._refusal is None:
+            return absent
+        return await self.run(work)
+
+    async def close(self) -> None:
+        """Finish what waits and close the file."""
+        if self._database is not None:
+            await self._database.close()
+            self._database = None
+
+    async def _opened(self) -> Database:
+        async with self._opening:
+            if self._refusal is not None:
+                raise self._refusal
+            if self._database is None:
+                try:
+                    connection, custody_id = await asyncio.to_thread(self._connect)
+                except (OSError, sqlite3.Error) as fault:
+                    refusal = self._unwritable(fault)
+                    self._health(refusal)
+                    raise refusal from fault
+                self.custody_id = custody_id
+                self._database = Database(connection, committed=self._committed, step=self._step)
+            return self._database
+
+    def _check(self) -> None:
+        path = self._layout.mailbox(self._file.session.key)
+        require_mailbox(path)
+        require_sound(path)
+
+    def _connect(self) -> tuple[sqlite3.Connection, str]:
+        # A visitor may have made the mailbox before this process got the lock, never after.
+        current = read_session_file(self._layout, self._file.session.key) or self._file
+        return open_mailbox(self._layout, current)
+
+    def _committed(self, fault: BaseException | None) -> None:
+        self._health(None if fault is None else self._unwritable(fault))
+
+    def _unwritable(self, fault: BaseException) -> HerdError:
+        path = self._layout.mailbox(self._file.session.key)
+        return RecoveryRequired(
+            f"{path} cannot be written now: {fault}",
+            hint="Free space or mend the disk that holds it; accepted mail is kept, and it goes on by itself.",
+            path=path,
+        )

@@ -1,0 +1,209 @@
+"""The outbox's transactions: what this session sent, and what it knows of each message.
+
+Every function takes the open connection of the mailbox and runs inside one transaction of its caller, who
+is the session's coordinator or, for receipts that come while it sleeps, a visitor.
+"""
+
+import json
+import sqlite3
+from typing import Any, NamedTuple
+
+from herd.core.errors import InvalidReply, MessageIdConflict, ScopeDenied, UnknownTarget
+from herd.mail.counter import next_cursor
+from herd.mail.receipts import PENDING, REJECTED, Receipt, advanced, merged
+from herd.mail.wire import Conversation, Envelope, Sender
+
+_COLUMNS = (
+    "position, message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
+    " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor, accepted_at,"
+    " delivered_at, replied_at, outcome"
+)
+
+
+class Outgoing(NamedTuple):
+    """One row of the outbox. `recipient` is the target or peer id as sent; `sender` the verified context."""
+
+    position: int
+    message_id: str
+    recipient: str
+    recipient_key: str
+    digest: str
+    sender: dict[str, Any]
+    content: str
+    topic: str | None
+    reply_to: str | None
+    correlation_id: str
+    conversation_id: str
+    depth: int
+    no_reply_needed: bool
+    created_at: int
+    custody_id: str | None
+    receipt: Receipt
+
+    @property
+    def route(self) -> str:
+        """What orders this message among others: its exact recipient."""
+        return self.recipient
+
+    def envelope(self) -> Envelope:
+        """Give what travels; the same at every attempt but for the custody id once it is known."""
+        return Envelope.model_construct(
+            version=1,
+            message_id=self.message_id,
+            sender=Sender.model_construct(session=self.sender["target"]),
+            to=self.recipient,
+            custody_id=self.custody_id,
+            content=self.content,
+            created_at=self.created_at,
+            topic=self.topic,
+            reply_to=self.reply_to,
+            correlation_id=self.correlation_id,
+            conversation=Conversation.model_construct(id=self.conversation_id, depth=self.depth),
+            no_reply_needed=self.no_reply_needed,
+        )
+
+
+def enqueue(connection: sqlite3.Connection, row: Outgoing) -> Outgoing:
+    """Store a new message as pending, or give the stored one where the same call was made before.
+
+    Raises:
+        MessageIdConflict: the id is known with another recipient or content.
+    """
+    known = find(connection, row.message_id)
+    if known is not None:
+        if (known.recipient_key, known.recipient, known.digest) != (
+            row.recipient_key,
+            row.recipient,
+            row.digest,
+        ):
+            raise MessageIdConflict(
+                f"message {row.message_id} was sent with other content or to another target"
+            )
+        return known
+    values = (
+        row.message_id,
+        row.recipient,
+        row.recipient_key,
+        row.digest,
+        json.dumps(row.sender, ensure_ascii=False, separators=(",", ":")),
+        row.content,
+        row.topic,
+        row.reply_to,
+        row.correlation_id,
+        row.conversation_id,
+        row.depth,
+        int(row.no_reply_needed),
+        row.created_at,
+        row.custody_id,
+        PENDING,
+        next_cursor(connection),
+    )
+    connection.execute(
+        "INSERT INTO outbox (message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
+        " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        values,
+    )
+    return required(connection, row.message_id)
+
+
+def find(connection: sqlite3.Connection, message_id: str) -> Outgoing | None:
+    """Give the row of a message; None where this session sent none of that id."""
+    row = connection.execute(f"SELECT {_COLUMNS} FROM outbox WHERE message_id = ?", (message_id,)).fetchone()
+    return None if row is None else _outgoing(row)
+
+
+def required(connection: sqlite3.Connection, message_id: str) -> Outgoing:
+    """Give the row of a message.
+
+    Raises:
+        UnknownTarget: this session sent none of that id.
+    """
+    row = find(connection, message_id)
+    if row is None:
+        raise UnknownTarget(
+            f"no message {message_id[:128]!r} was sent by this session",
+            hint="Use the message_id that the send gave.",
+        )
+    return row
+
+
+def pending(connection: sqlite3.Connection) -> list[Outgoing]:
+    """Give every pending row in the order of sending."""
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM outbox WHERE state = 'pending' ORDER BY position")
+    return [_outgoing(row) for row in rows]
+
+
+def record_receipt(connection: sqlite3.Connection, receipt: Receipt, recipient_key: str) -> Outgoing:
+    """Learn a receipt from the session that is the message's recipient.
+
+    Raises:
+        ScopeDenied: no message of that id was sent to that session.
+    """
+    row = find(connection, receipt.message_id)
+    if row is None or row.recipient_key != recipient_key or row.recipient != receipt.to:
+        raise ScopeDenied(f"message {receipt.message_id} was not sent to the session that confirms it")
+    if row.custody_id is not None and receipt.custody_id != row.custody_id:
+        raise ScopeDenied(
+            f"message {receipt.message_id} lies in another custody than the one that confirms it"
+        )
+    return _store(connection, row, merged(row.receipt, receipt))
+
+
+def reject(connection: sqlite3.Connection, message_id: str, code: str, now_ms: int) -> Outgoing:
+    """Record a definitive refusal, unless more is known already."""
+    row = required(connection, message_id)
+    if row.receipt.state != PENDING:
+        return row  # what a mailbox has accepted, no refusal of a later attempt can undo
+    return _store(connection, row, advanced(row.receipt, REJECTED, now_ms, code))
+
+
+def mark_replied(
+    connection: sqlite3.Connection, message_id: str, recipient_key: str, correlation_id: str, now_ms: int
+) -> None:
+    """Record that the recipient's correlated reply to this message has been accepted here."""
+    row = find(connection, message_id)
+    if row is not None and (row.recipient_key, row.correlation_id) == (recipient_key, correlation_id):
+        _store(connection, row, advanced(row.receipt, "replied", now_ms))
+
+
+def changed_after(connection: sqlite3.Connection, cursor: int, limit: int) -> list[Outgoing]:
+    """Give at most `limit` rows whose state changed after `cursor`, in the order of their changes."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM outbox WHERE cursor > ? AND state <> 'pending' ORDER BY cursor LIMIT ?",
+        (cursor, limit),
+    )
+    return [_outgoing(row) for row in rows]
+
+
+def require_reply(connection: sqlite3.Connection, message_id: str, sender_key: str) -> tuple[str, str, int]:
+    """Give correlation id, conversation id and depth of a received message that is to be answered.
+
+    Raises:
+        InvalidReply: this session received no such message from that session.
+    """
+    row = connection.execute(
+        "SELECT correlation_id, conversation_id, depth FROM inbox WHERE message_id = ? AND sender_key = ?",
+        (message_id, sender_key),
+    ).fetchone()
+    if row is None:
+        raise InvalidReply(f"no message {message_id[:128]!r} came from that target")
+    return str(row[0]), str(row[1]), int(row[2])
+
+
+def _store(connection: sqlite3.Connection, row: Outgoing, receipt: Receipt) -> Outgoing:
+    if receipt == row.receipt:
+        return row
+    receipt = receipt._replace(cursor=next_cursor(connection))
+    connection.execute(
+        "UPDATE outbox SET custody_id = ?, state = ?, cursor = ?, accepted_at = ?, delivered_at = ?,"
+        " replied_at = ?, outcome = ? WHERE position = ?",
+        (*receipt[2:], row.position),
+    )
+    return row._replace(custody_id=receipt.custody_id, receipt=receipt)
+
+
+def _outgoing(row: tuple[Any, ...]) -> Outgoing:
+    receipt = Receipt(row[1], row[2], *row[14:21])
+    values = (*row[:5], json.loads(row[5]), *row[6:12], bool(row[12]), row[13], row[14], receipt)
+    return Outgoing._make(values)

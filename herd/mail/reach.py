@@ -1,0 +1,168 @@
+"""How a message reaches the custody of a session: over the connection to its coordinator, or by a visit.
+
+Both are the same custody, and one contract suite holds them to it. A carrier decides which one there is now.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from herd.core.clock import Clock
+from herd.core.errors import InvalidParams, InvalidRpc, ScopeDenied, UnknownTarget
+from herd.core.limits import Limits
+from herd.core.paths import Layout
+from herd.mail import inbox, outbox
+from herd.mail.inbox import Sender
+from herd.mail.receipts import Receipt
+from herd.mail.visit import look, visit
+from herd.mail.wire import Envelope, read_receipt, receipt_to_wire
+from herd.presence.session_file import SessionFile
+
+
+class Reach(Protocol):
+    """The custody of one exact session, for one sender."""
+
+    running: bool
+    """Whether a coordinator of that session answers now."""
+
+    async def accept(self, envelope: Envelope) -> Receipt:
+        """Hand a message into custody; returns after its commit there.
+
+        Raises:
+            HerdError: a refusal; `may_pass` tells whether trying again can help.
+        """
+        ...
+
+    async def status(self, message_id: str, to: str) -> Receipt:
+        """Ask for the receipt of a message that this sender may have handed in.
+
+        Raises:
+            UnknownTarget: that custody has no such message of this sender.
+        """
+        ...
+
+    async def offer(self, receipt: Receipt) -> None:
+        """Tell the receipt of a message that session sent to this one; returns once it is recorded."""
+        ...
+
+
+class Requester(Protocol):
+    """What a reach needs of a connection."""
+
+    async def request(
+        self, method: str, params: dict[str, Any], *, timeout_ms: int | None = None
+    ) -> dict[str, Any]:
+        """Ask and await the result."""
+        ...
+
+
+class ConnectionReach:
+    """A session whose coordinator answers on an authenticated connection."""
+
+    running = True
+
+    def __init__(self, connection: Requester) -> None:
+        self._connection = connection
+
+    async def accept(self, envelope: Envelope) -> Receipt:
+        """See `Reach.accept`."""
+        return _receipt_of(
+            await self._connection.request("peer.send", envelope.to_wire()), envelope.message_id
+        )
+
+    async def status(self, message_id: str, to: str) -> Receipt:
+        """See `Reach.status`."""
+        params = {"version": 1, "messageId": message_id, "to": to}
+        return _receipt_of(await self._connection.request("peer.status", params), message_id)
+
+    async def offer(self, receipt: Receipt) -> None:
+        """See `Reach.offer`."""
+        await self._connection.request("peer.receipt", {"version": 1, "receipt": receipt_to_wire(receipt)})
+
+
+class VisitReach:
+    """A session that no coordinator holds now.
+
+    Args:
+        layout: The folders of this machine.
+        key: The session key of the one to reach.
+        sender: Who hands in or tells, as its own records prove it.
+        admit: Judges whether the sender may write to that session, and gives what is held until the commit;
+            raises to refuse.
+        limits: The bounds in force.
+        clock: Says when.
+    """
+
+    running = False
+
+    def __init__(
+        self,
+        layout: Layout,
+        key: str,
+        sender: Sender,
+        admit: Callable[[], AbstractContextManager[None]],
+        *,
+        limits: Limits,
+        clock: Clock,
+    ) -> None:
+        self._layout = layout
+        self._key = key
+        self._sender = sender
+        self._admit = admit
+        self._limits = limits
+        self._clock = clock
+
+    async def accept(self, envelope: Envelope) -> Receipt:
+        """See `Reach.accept`."""
+
+        def work(connection: sqlite3.Connection, file: SessionFile) -> Receipt:
+            return inbox.accept(
+                connection,
+                envelope,
+                self._sender,
+                custody_id=file.custody_id or "",
+                inbox_messages=self._limits.inbox_messages,
+                now_ms=self._clock.wall_ms(),
+            )
+
+        def judged() -> Receipt:
+            # The verdict's lock comes before the visited mailbox's, and is held across the commit.
+            with self._admit():
+                return visit(self._layout, self._key, work)
+
+        return await asyncio.to_thread(judged)
+
+    async def status(self, message_id: str, to: str) -> Receipt:
+        """See `Reach.status`."""
+
+        def work(connection: sqlite3.Connection, file: SessionFile) -> Receipt | None:
+            row = inbox.find(connection, self._sender.key, message_id, to)
+            return None if row is None else row.receipt._replace(custody_id=file.custody_id)
+
+        receipt = await asyncio.to_thread(look, self._layout, self._key, work)
+        if receipt is None:
+            raise UnknownTarget(f"message {message_id} has not reached that session")
+        return receipt
+
+    async def offer(self, receipt: Receipt) -> None:
+        """See `Reach.offer`."""
+
+        def work(connection: sqlite3.Connection, _: SessionFile) -> bool:
+            outbox.record_receipt(connection, receipt, self._sender.key)
+            return True
+
+        if not await asyncio.to_thread(look, self._layout, self._key, work):
+            raise ScopeDenied(f"message {receipt.message_id} was not sent by that session")
+
+
+def _receipt_of(result: dict[str, Any], message_id: str) -> Receipt:
+    """Read the receipt that answers a request; one about another message is no answer."""
+    try:
+        receipt = read_receipt(result.get("receipt"))
+    except InvalidParams as fault:
+        raise InvalidRpc(f"the other side answered with no receipt: {fault.message}") from None
+    if receipt.message_id != message_id:
+        raise InvalidRpc("the other side answered with the receipt of another message")
+    return receipt

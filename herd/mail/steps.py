@@ -1,0 +1,50 @@
+"""The named instants of a message's life at which a process may die.
+
+Code calls `step(NAME)` at each persist, send and hand-over, before and after. The default does nothing;
+a fault test passes a callable through the constructors that raises, waits or kills there.
+"""
+
+from collections.abc import Callable
+
+Step = Callable[[str], None]
+
+COMMIT_BEFORE = "mailbox.commit.before"
+COMMIT_AFTER = "mailbox.commit.after"
+OUTBOX_BEFORE = "outbox.persist.before"
+OUTBOX_AFTER = "outbox.persist.after"
+SEND_BEFORE = "message.send.before"
+SEND_AFTER = "message.send.after"
+INBOX_BEFORE = "inbox.persist.before"
+INBOX_AFTER = "inbox.persist.after"
+RECEIPT_BEFORE = "receipt.persist.before"
+RECEIPT_AFTER = "receipt.persist.after"
+HANDOVER_BEFORE = "handover.count.before"
+HANDOVER_AFTER = "handover.count.after"
+EVIDENCE_BEFORE = "evidence.persist.before"
+EVIDENCE_AFTER = "evidence.persist.after"
+OFFER_BEFORE = "receipt.offer.before"
+OFFER_AFTER = "receipt.offer.after"
+
+STEPS = (
+    OUTBOX_BEFORE,
+    OUTBOX_AFTER,
+    SEND_BEFORE,
+    SEND_AFTER,
+    INBOX_BEFORE,
+    INBOX_AFTER,
+    RECEIPT_BEFORE,
+    RECEIPT_AFTER,
+    HANDOVER_BEFORE,
+    HANDOVER_AFTER,
+    EVIDENCE_BEFORE,
+    EVIDENCE_AFTER,
+    OFFER_BEFORE,
+    OFFER_AFTER,
+    COMMIT_BEFORE,
+    COMMIT_AFTER,
+)
+"""Every step, in the order of a message's life; the two of the commit lie inside each persist."""
+
+
+def no_step(_: str) -> None:
+    """Do nothing, as in every real process."""

@@ -1,0 +1,84 @@
+"""The tables of one mailbox.
+
+`inbox` holds what this session accepted and owes receipts for, `outbox` what it sent and what it knows of
+it, `shown` which peers this session has been shown and may therefore write to. `counter` numbers events:
+every change of a row's state takes the next value as its cursor.
+"""
+
+TABLES = """
+CREATE TABLE custody (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    custody_id TEXT NOT NULL,
+    session_key TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE counter (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    value INTEGER NOT NULL
+) STRICT;
+INSERT INTO counter VALUES (1, 0);
+
+CREATE TABLE inbox (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    sender_key TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    recipient TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    content TEXT NOT NULL,
+    topic TEXT,
+    reply_to TEXT,
+    correlation_id TEXT NOT NULL,
+    conversation_id TEXT NOT NULL,
+    depth INTEGER NOT NULL,
+    no_reply_needed INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    cursor INTEGER NOT NULL,
+    accepted_at INTEGER NOT NULL,
+    delivered_at INTEGER,
+    replied_at INTEGER,
+    outcome TEXT,
+    handovers INTEGER NOT NULL DEFAULT 0,
+    evidence TEXT,
+    owed INTEGER NOT NULL DEFAULT 1,
+    UNIQUE (sender_key, message_id, recipient)
+) STRICT;
+CREATE INDEX inbox_waiting ON inbox (sequence) WHERE state = 'accepted';
+CREATE INDEX inbox_owed ON inbox (sender_key, sequence) WHERE owed = 1;
+CREATE INDEX inbox_message ON inbox (message_id);
+
+CREATE TABLE outbox (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    message_id TEXT NOT NULL UNIQUE,
+    recipient TEXT NOT NULL,
+    recipient_key TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    content TEXT NOT NULL,
+    topic TEXT,
+    reply_to TEXT,
+    correlation_id TEXT NOT NULL,
+    conversation_id TEXT NOT NULL,
+    depth INTEGER NOT NULL,
+    no_reply_needed INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    custody_id TEXT,
+    state TEXT NOT NULL,
+    cursor INTEGER NOT NULL,
+    accepted_at INTEGER,
+    delivered_at INTEGER,
+    replied_at INTEGER,
+    outcome TEXT
+) STRICT;
+CREATE INDEX outbox_pending ON outbox (position) WHERE state = 'pending';
+CREATE INDEX outbox_cursor ON outbox (cursor);
+
+CREATE TABLE shown (
+    target TEXT PRIMARY KEY,
+    session_key TEXT NOT NULL,
+    instance_id TEXT,
+    name TEXT,
+    shown_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+"""

@@ -1,0 +1,181 @@
+"""What crosses the wire about a message, checked once where it enters: envelope and receipt.
+
+pydantic, strict, no extra field. The names are the protocol's (camelCase); inside, everything is a plain
+value with our own names.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
+
+from herd.core.errors import InvalidParams, MessageTooLarge, UnsupportedProtocol
+from herd.core.identity import is_peer_id, is_target, length_prefixed
+from herd.core.limits import (
+    CONVERSATION_DEPTH,
+    ENVELOPE_BYTES,
+    MESSAGE_ID_CHARACTERS,
+    PROTOCOL_VERSION,
+    TEXT_BYTES,
+    TOPIC_CHARACTERS,
+)
+from herd.mail.receipts import NEXT, Receipt
+
+MessageId = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=MESSAGE_ID_CHARACTERS)]
+Shape = TypeVar("Shape", bound=BaseModel)
+Milliseconds = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class Wire(BaseModel):
+    """A strict shape: exact types, no unknown field, camelCase outside."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=False
+    )
+
+
+class Sender(Wire):
+    """Who the message says it is from; believed only as far as the connection proved it."""
+
+    session: str
+
+
+class Conversation(Wire):
+    """The chain a message belongs to and how many automatic steps led to it."""
+
+    id: MessageId
+    depth: Annotated[int, Field(ge=0, le=CONVERSATION_DEPTH)]
+
+
+class Envelope(Wire):
+    """One message as `peer.send` carries it: at most `ENVELOPE_BYTES` serialized."""
+
+    version: Literal[1]
+    message_id: MessageId
+    sender: Sender = Field(alias="from")
+    to: str
+    custody_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    content: Annotated[str, Field(min_length=1)]
+    created_at: Milliseconds
+    topic: Annotated[str, Field(min_length=1, max_length=TOPIC_CHARACTERS)] | None = None
+    reply_to: MessageId | None = None
+    correlation_id: MessageId
+    conversation: Conversation
+    no_reply_needed: bool = False
+
+    @field_validator("to")
+    @classmethod
+    def _is_exact(cls, value: str) -> str:
+        if not (is_target(value) or is_peer_id(value)):
+            raise ValueError("is neither a target nor a peer id")
+        return value
+
+    def to_wire(self) -> dict[str, Any]:
+        """Give the JSON object that travels, without the fields that are absent."""
+        return self.model_dump(by_alias=True, exclude_none=True, exclude_defaults=False)
+
+
+class ReceiptShape(Wire):
+    """A receipt as it travels."""
+
+    message_id: MessageId
+    to: str
+    custody_id: Annotated[str, Field(min_length=1, max_length=64)]
+    state: str
+    cursor: Milliseconds
+    accepted_at: Milliseconds | None = None
+    delivered_at: Milliseconds | None = None
+    replied_at: Milliseconds | None = None
+    outcome: Annotated[str, Field(max_length=64)] | None = None
+
+    @field_validator("state")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if value not in NEXT:
+            raise ValueError("is no state of a message")
+        return value
+
+
+def read_envelope(params: Mapping[str, Any]) -> Envelope:
+    """Read the params of `peer.send`.
+
+    Raises:
+        UnsupportedProtocol: `version` is another integer than 1.
+        InvalidParams: any field is missing, unknown, mistyped or out of range; the message names it.
+        MessageTooLarge: text or envelope is over its bound.
+    """
+    version = params.get("version")
+    if type(version) is int and version != PROTOCOL_VERSION:
+        raise UnsupportedProtocol(f"the envelope has version {version}, not {PROTOCOL_VERSION}")
+    envelope = checked(Envelope, params)
+    require_fitting(envelope)
+    return envelope
+
+
+def require_fitting(envelope: Envelope) -> None:
+    """Refuse what is over its bound.
+
+    Raises:
+        MessageTooLarge: the text has more than `TEXT_BYTES`, or the whole more than `ENVELOPE_BYTES`.
+    """
+    text = len(envelope.content.encode())
+    if text > TEXT_BYTES:
+        raise MessageTooLarge(f"the text has {text} bytes, more than {TEXT_BYTES}")
+    size = len(json.dumps(envelope.to_wire(), ensure_ascii=False, separators=(",", ":")).encode())
+    if size > ENVELOPE_BYTES:
+        raise MessageTooLarge(
+            f"the message with its other fields has {size} bytes, more than {ENVELOPE_BYTES}"
+        )
+
+
+def content_digest(content: str, topic: str | None, reply_to: str | None, correlation_id: str) -> str:
+    """Give what two messages with one id must agree on; labels, times and attempts are not part of it."""
+    optional = [f"+{field}" if field is not None else "-" for field in (topic, reply_to)]
+    return hashlib.sha256(length_prefixed(content, *optional, correlation_id)).hexdigest()
+
+
+def digest_of(envelope: Envelope) -> str:
+    """Give the content digest of an envelope."""
+    return content_digest(envelope.content, envelope.topic, envelope.reply_to, envelope.correlation_id)
+
+
+def read_receipt(value: Any) -> Receipt:
+    """Read a receipt that came over the wire.
+
+    Raises:
+        InvalidParams: it has another shape; the message names the field.
+    """
+    shape = checked(ReceiptShape, value)
+    return Receipt(
+        shape.message_id,
+        shape.to,
+        shape.custody_id,
+        shape.state,
+        shape.cursor,
+        shape.accepted_at,
+        shape.delivered_at,
+        shape.replied_at,
+        shape.outcome,
+    )
+
+
+def receipt_to_wire(receipt: Receipt) -> dict[str, Any]:
+    """Give a receipt as it travels, without the steps not reached."""
+    return {to_camel(name): value for name, value in receipt._asdict().items() if value is not None}
+
+
+def checked(shape: type[Shape], value: Any) -> Shape:
+    """Check foreign data against a shape.
+
+    Raises:
+        InvalidParams: it does not fit; the message names the first field that does not, and `field` repeats it.
+    """
+    try:
+        return shape.model_validate(value)
+    except ValidationError as fault:
+        first = fault.errors(include_url=False, include_input=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InvalidParams(f"{field or 'params'}: {first['msg']}", field=field) from None

@@ -1,0 +1,97 @@
+"""A reader of one JSON object that accepts each field once, checked, and then nothing else.
+
+Records and session files are read by it instead of by pydantic, because `herd peers` reads them and
+importing pydantic alone would cost more than the whole command may.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from herd.core.limits import LABEL_CHARACTERS
+
+
+class Malformed(ValueError):
+    """A file of ours that says something other than its schema; the text completes "<path> ..."."""
+
+
+class Fields:
+    """The fields of one object, taken one by one.
+
+    Args:
+        value: The parsed JSON; anything but an object is malformed.
+        where: The dotted path of the object, for messages.
+    """
+
+    def __init__(self, value: Any, where: str = "") -> None:
+        if not isinstance(value, dict):
+            raise Malformed(f"has no object at {where or 'its top'}")
+        self._left: dict[str, Any] = dict(value)
+        self._where = where
+
+    def has(self, name: str) -> bool:
+        """Tell whether the field is there and not taken yet."""
+        return name in self._left
+
+    def end(self) -> None:
+        """Refuse whatever was not taken."""
+        for name in self._left:
+            raise Malformed(f"has an unknown field {self._path(name[:64])}")
+
+    def inner(self, name: str) -> "Fields":
+        """Take a field that is an object itself."""
+        return Fields(self._take(name), self._path(name))
+
+    def integer(self, name: str, *, least: int = 0) -> int:
+        """Take an integer of at least `least`."""
+        value = self._take(name)
+        if type(value) is not int or not least <= value < 2**63:
+            raise Malformed(f"has no integer from {least} in {self._path(name)}")
+        return value
+
+    def text(self, name: str, *, least: int = 1, most: int = LABEL_CHARACTERS) -> str:
+        """Take a text of `least` to `most` characters without NUL."""
+        return self._text(name, self._take(name), least, most)
+
+    def text_or_null(self, name: str) -> str | None:
+        """Take a text, or null."""
+        value = self._take(name)
+        return None if value is None else self._text(name, value, 1, LABEL_CHARACTERS)
+
+    def optional_text(self, name: str, *, most: int = LABEL_CHARACTERS) -> str | None:
+        """Take a text that says something, where the field is there at all."""
+        if not self.has(name):
+            return None
+        value = self.text(name, most=most)
+        if not value.strip():
+            raise Malformed(f"has a blank {self._path(name)}")
+        return value
+
+    def one_of(self, name: str, choices: Sequence[str]) -> str:
+        """Take one of some texts."""
+        value = self._take(name)
+        if not isinstance(value, str) or value not in choices:
+            raise Malformed(f"has none of {', '.join(choices)} in {self._path(name)}")
+        return value
+
+    def texts(self, name: str, choices: Sequence[str], *, most: int) -> list[str]:
+        """Take a list of at most `most` different texts out of `choices`."""
+        value = self._take(name)
+        known = isinstance(value, list) and all(isinstance(item, str) and item in choices for item in value)
+        if not known or len(value) > most or len(set(value)) != len(value):
+            raise Malformed(f"has no list of known texts in {self._path(name)}")
+        return list(value)
+
+    def _text(self, name: str, value: Any, least: int, most: int) -> str:
+        if not isinstance(value, str) or not least <= len(value) <= most or "\0" in value:
+            raise Malformed(f"has no text of {least} to {most} characters in {self._path(name)}")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise Malformed(f"has a lone surrogate in {self._path(name)}")
+        return value
+
+    def _take(self, name: str) -> Any:
+        if name not in self._left:
+            raise Malformed(f"lacks the field {self._path(name)}")
+        return self._left.pop(name)
+
+    def _path(self, name: str) -> str:
+        return f"{self._where}.{name}" if self._where else name

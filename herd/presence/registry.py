@@ -1,0 +1,169 @@
+"""The registry: which sessions are on record on this machine, and which of them live.
+
+It reads `peers/` and the locks, never writes, never connects and never starts a process. Whoever is found
+here is a hint: the handshake with the socket is what proves a peer. One bad file hides nobody: it is left
+out, left in place, and told to `herd doctor`.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from herd.core.errors import HerdError
+from herd.core.files import checked_folder, read_private_at
+from herd.core.identity import is_session_key, peer_id_of, target_of
+from herd.core.limits import RECORD_BYTES
+from herd.core.locks import Owner, probe
+from herd.core.paths import Layout
+from herd.presence.fields import Malformed
+from herd.presence.record import Record, decode
+
+_SUFFIX = ".json"
+
+
+class Fault(NamedTuple):
+    """A file in `peers/` that is no record: its path and what is wrong with it."""
+
+    path: str
+    reason: str
+
+
+class Stamp(NamedTuple):
+    """What identifies one version of a file: a record is replaced by rename, and ctime also tells a chmod."""
+
+    inode: int
+    changed_ns: int
+    size: int
+
+
+class Registry:
+    """The records of one data root, with those already parsed kept by their stamp.
+
+    Args:
+        layout: The folders of this machine.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._known: dict[str, tuple[Stamp, Record]] = {}
+        self.faults: list[Fault] = []
+
+    def listed(self) -> list[Record]:
+        """Give every record whose session may be listed now, by session key.
+
+        A record counts while its session's kernel lock is held and its claim is the one that the lock's
+        owner record shows; a lock that cannot be verified counts as neither held nor free.
+        """
+        return [record for record in self.scan() if self.is_listed(record)]
+
+    def scan(self) -> list[Record]:
+        """Read every well-formed record, dead ones too, and note the malformed ones in `faults`."""
+        self.faults = []
+        try:
+            checked_folder(self._layout.peers)
+            folder = os.open(self._layout.peers, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return []
+        try:
+            found = {name[: -len(_SUFFIX)] for name in os.listdir(folder) if name.endswith(_SUFFIX)}
+            keys = sorted(filter(is_session_key, found))
+            records = [record for key in keys if (record := self._read(folder, key)) is not None]
+        finally:
+            os.close(folder)
+        self._known = {key: known for key, known in self._known.items() if key in found}
+        return records
+
+    def record(self, key: str) -> Record | None:
+        """Read one session's current record; None where it is absent or malformed."""
+        try:
+            folder = os.open(self._layout.peers, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return self._read(folder, key)
+        finally:
+            os.close(folder)
+
+    def owner(self, record: Record) -> Owner | None:
+        """Give the owner record of the session's lock while it is held, else None."""
+        try:
+            state = probe(self._layout.session_lock(record.key))
+        except (HerdError, OSError):
+            return None  # unverifiable is not free, and nobody is listed on it
+        return state.owner if state.held else None
+
+    def lives(self, record: Record) -> bool:
+        """Tell whether the very instance in this record lives: its lock is held by its process.
+
+        The claim's id is not compared, since an unhealthy coordinator has withdrawn it and still lives.
+        """
+        owner = self.owner(record)
+        return owner is not None and (owner.pid, owner.start) == (record.claim.pid, record.claim.start)
+
+    def is_listed(self, record: Record) -> bool:
+        """Tell whether the record holds a presence of the generation that its session's lock shows."""
+        return record.presence is not None and self.owner(record) == record.claim
+
+    def instance(self, instance_id: str) -> Record | None:
+        """Find the record of an instance; None where none or more than one session claims it."""
+        for _, record in self._known.values():
+            if record.instance_id == instance_id:
+                current = self.record(record.key)
+                if current is not None and current.instance_id == instance_id:
+                    return current
+        found = [record for record in self.scan() if record.instance_id == instance_id]
+        return found[0] if len(found) == 1 else None
+
+    def stamp(self, key: str) -> Stamp | None:
+        """Give the stamp of a session's record by one stat; None where there is none."""
+        try:
+            status = os.stat(self._layout.record(key), follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return Stamp(status.st_ino, status.st_ctime_ns, status.st_size)
+
+    def _read(self, folder: int, key: str) -> Record | None:
+        name = key + _SUFFIX
+        known = self._known.get(key)
+        try:
+            if known is not None and _stamp_at(folder, name) == known[0]:
+                return known[1]
+            found = read_private_at(folder, name, RECORD_BYTES)
+            if found is None:
+                return None
+            record = decode(found[0], key)
+        except (Malformed, HerdError, OSError) as fault:
+            self.faults.append(Fault(f"{self._layout.peers}/{name}", str(fault)))
+            self._known.pop(key, None)
+            return None
+        status = found[1]
+        self._known[key] = (Stamp(status.st_ino, status.st_ctime_ns, status.st_size), record)
+        return record
+
+
+def by_target(records: list[Record], target: str) -> list[Record]:
+    """Give the records whose session has this target or peer id in the role it shows."""
+    return [record for record in records if target in names_of(record)]
+
+
+def names_of(record: Record) -> tuple[str, str]:
+    """Give the exact names of a record's session: its target in its present role, and its peer id."""
+    role = record.presence.role if record.presence else "lead"
+    return target_of(role, record.key), peer_id_of(record.instance_id)
+
+
+def sleeping_keys(layout: Layout) -> Iterator[str]:
+    """Give the keys of every session that has a folder, running or not."""
+    try:
+        names = os.listdir(layout.sessions)
+    except FileNotFoundError:
+        return
+    yield from sorted(filter(is_session_key, names))
+
+
+def _stamp_at(folder: int, name: str) -> Stamp | None:
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return Stamp(status.st_ino, status.st_ctime_ns, status.st_size)

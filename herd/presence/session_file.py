@@ -1,0 +1,82 @@
+"""`sessions/<session key>/session.json`: what is durable about a session besides its mail.
+
+It binds the folder to its session, and holds the kind (fixed at the first start), the last role and group,
+and the custody id of the mailbox once there is one. It is written only under the session's mailbox lock,
+or before the session's first record.
+"""
+
+import json
+from typing import NamedTuple
+
+from herd.core.errors import NewerState, RecoveryRequired
+from herd.core.files import private_folder, read_private, replace_private
+from herd.core.identity import SessionName
+from herd.core.limits import SESSION_FILE_BYTES, SESSION_VERSION
+from herd.core.paths import Layout
+from herd.presence.fields import Fields, Malformed
+
+
+class SessionFile(NamedTuple):
+    """What `session.json` says."""
+
+    session: SessionName
+    kind: str = "ordinary"
+    role: str = "lead"
+    group: str | None = None
+    custody_id: str | None = None
+
+
+def read_session_file(layout: Layout, key: str) -> SessionFile | None:
+    """Read a session's file; None where the session was never started.
+
+    Raises:
+        RecoveryRequired: it is malformed, or names another session than its folder does.
+        NewerState: a newer Herd wrote it.
+        UnsafeEndpoint: it is not a private file of ours.
+    """
+    path = layout.session_file(key)
+    data = read_private(path, SESSION_FILE_BYTES)
+    if data is None:
+        return None
+    try:
+        return _decode(data, key, path)
+    except Malformed as fault:
+        raise RecoveryRequired(f"{path} {fault}", path=path) from None
+
+
+def write_session_file(layout: Layout, file: SessionFile) -> None:
+    """Replace a session's file durably, making its folder where it is the session's first."""
+    key = file.session.key
+    private_folder(layout.session_folder(key))
+    shape = {
+        "version": SESSION_VERSION,
+        **file.session._asdict(),
+        "kind": file.kind,
+        "role": file.role,
+        "group": file.group,
+        "custody_id": file.custody_id,
+    }
+    data = json.dumps(shape, ensure_ascii=False, indent=2).encode() + b"\n"
+    replace_private(layout.session_file(key), data)
+
+
+def _decode(data: bytes, key: str, path: str) -> SessionFile:
+    try:
+        fields = Fields(json.loads(data))
+    except (ValueError, RecursionError):
+        raise Malformed("is not JSON") from None
+    version = fields.integer("version", least=1)
+    if version > SESSION_VERSION:
+        raise NewerState(f"{path} has version {version}, and this Herd knows {SESSION_VERSION}", path=path)
+    session = SessionName(fields.text("host"), fields.text("session_id"), fields.text("created", least=0))
+    file = SessionFile(
+        session=session,
+        kind=fields.one_of("kind", ("ordinary", "managed")),
+        role=fields.one_of("role", ("lead", "manager", "chief", "agent")),
+        group=fields.text_or_null("group"),
+        custody_id=fields.text_or_null("custody_id"),
+    )
+    fields.end()
+    if session.key != key:
+        raise Malformed("names another session than its folder does")
+    return file

@@ -1,0 +1,87 @@
+"""The frames that wait to be written on one connection: bounded, in order, one writer.
+
+It owns the queue and its writer, and is ignorant of what a frame holds. A peer that stops reading costs the
+frames of this queue and nothing more, since each is written only when the one before has left the process.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from herd.core.errors import QueueFull
+from herd.core.limits import RETRY_WHEN_FULL_MS
+
+
+class OutgoingFrames:
+    """The writing side of a connection.
+
+    Args:
+        writer: Where the frames go; nobody else writes to it.
+        size: Frames that may wait, the one being written among them.
+        lost: Called once, when a write has failed; frames are thrown away from then on.
+    """
+
+    def __init__(self, writer: asyncio.StreamWriter, size: int, lost: Callable[[], None]) -> None:
+        self._writer = writer
+        self._size = size
+        self._tell_lost = lost
+        self._lost = False
+        self._frames: deque[bytes] = deque()
+        self._filled = asyncio.Event()
+        self._room = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        # At a high-water mark of 0 `drain` returns when the kernel has everything. Otherwise asyncio would keep
+        # another 64 KiB of frames, which this queue does not count.
+        writer.transport.set_write_buffer_limits(high=0)
+
+    @property
+    def waiting(self) -> int:
+        """Frames that have not left the process."""
+        return len(self._frames)
+
+    def offer(self, frame: bytes) -> None:
+        """Queue a frame if there is room.
+
+        Raises:
+            QueueFull: there is none; nothing was queued.
+        """
+        if len(self._frames) >= self._size:
+            text = f"{self._size} frames wait already for the other side to read"
+            raise QueueFull(text, retry_after_ms=RETRY_WHEN_FULL_MS)
+        self._frames.append(frame)
+        self._filled.set()
+        self._empty.clear()
+
+    async def put(self, frame: bytes) -> None:
+        """Queue a frame, waiting for room."""
+        while len(self._frames) >= self._size:
+            self._room.clear()
+            await self._room.wait()
+        self.offer(frame)
+
+    async def flushed(self) -> None:
+        """Wait until every frame has left the process, or the connection is lost."""
+        await self._empty.wait()
+
+    async def write(self) -> None:
+        """Write frames in the order in which they were queued, until cancelled."""
+        while True:
+            while not self._frames:
+                self._filled.clear()
+                await self._filled.wait()
+            await self._write_one(self._frames[0])
+            self._frames.popleft()
+            self._room.set()
+            if not self._frames:
+                self._empty.set()
+
+    async def _write_one(self, frame: bytes) -> None:
+        if self._lost:
+            return
+        try:
+            self._writer.write(frame)
+            await self._writer.drain()
+        except OSError:
+            self._lost = True
+            self._tell_lost()
