@@ -55,10 +55,10 @@ class AuthorityHold:
     def __del__(self) -> None:
         # A hold that is dropped would keep every change out until this process ends.
         if any(file.number >= 0 for file in self._files):
+            self.release()
             warnings.warn(
                 "a hold of the authority lock was dropped, not released", ResourceWarning, stacklevel=2
             )
-            self.release()
 
 
 class AuthorityLock:
@@ -124,19 +124,18 @@ class AuthorityLock:
             OSError: the disk refused the new generation.
         """
         give_up = time.monotonic() + wait_s
-        gate = LockFile(self._gate, write=True)
-        hold = AuthorityHold(gate, exclusive=True)
+        # The lock is closed before the gate: whoever finds the gate open finds the lock free.
+        files = [LockFile(self._gate, write=True)]
         try:
-            _tried(lambda: gate.take(LOCK_EX) or None, give_up, self._lock)
-            lock = LockFile(self._lock, write=True)
-            # The lock leaves before the gate: whoever finds the gate open finds the lock free.
-            hold = AuthorityHold(lock, gate, exclusive=True)
-            _tried(lambda: lock.take(LOCK_EX) or None, give_up, self._lock)
+            _tried(lambda: files[0].take(LOCK_EX) or None, give_up, self._lock)
+            files.insert(0, LockFile(self._lock, write=True))
+            _tried(lambda: files[0].take(LOCK_EX) or None, give_up, self._lock)
             self._count()
         except BaseException:
-            hold.release()
+            for file in files:
+                file.close()
             raise
-        return hold
+        return AuthorityHold(*files, exclusive=True)
 
     def generation(self) -> int:
         """Count the changes so far; meaningful inside a hold, since a change counts before it happens.

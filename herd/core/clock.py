@@ -146,3 +146,18 @@ def _end(futures: "list[asyncio.Future[None]]") -> None:
     for future in futures:
         if not future.done():  # its task may have been cancelled in this very turn of the loop
             future.set_result(None)
+
+
+async def first_of(event: "asyncio.Event", clock: Clock, seconds: float) -> bool:
+    """Wait for an event, `seconds` at most on that clock; True where the event came."""
+    import asyncio  # short commands use the clock without a loop
+
+    sleeping = asyncio.ensure_future(clock.sleep(seconds))
+    woken = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({sleeping, woken}, return_when=asyncio.FIRST_COMPLETED)
+        return event.is_set()
+    finally:
+        for future in (sleeping, woken):
+            future.cancel()
+        await asyncio.gather(sleeping, woken, return_exceptions=True)

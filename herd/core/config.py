@@ -123,19 +123,22 @@ def _check_limit(file: str, key: str, value: object) -> None:
 
 def _content(file: str) -> bytes | None:
     try:
-        # It may be a link, as people keep their settings elsewhere; non-blocking, since it may be a FIFO.
-        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        # It may be a link, since people keep their settings elsewhere.
+        with open(file, "rb", opener=_without_waiting) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise InvalidParams(f"{file}: is no regular file")
+            content = opened.read(CONFIG_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise InvalidParams(f"{file}: cannot be read: {error.strerror}") from error
-    with os.fdopen(fd, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise InvalidParams(f"{file}: is no regular file")
-        content = opened.read(CONFIG_BYTES + 1)
     if len(content) > CONFIG_BYTES:
         raise InvalidParams(f"{file}: is larger than {CONFIG_BYTES} bytes")
     return content
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)  # a FIFO would wait for a writer
 
 
 def _parsed(file: str, content: bytes) -> dict[str, Any]:

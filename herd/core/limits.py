@@ -185,3 +185,15 @@ CONNECT_PAUSE_MS = 5
 
 ANCESTORS = 1_024
 """Ancestors of a process that are looked at."""
+
+SETTLE_S = 2
+"""Seconds a coordinator that ends waits for receipts to be written down and told."""
+
+LIST_PAGE = 50
+"""Peers in one page of a listing."""
+
+QUERY_CHARACTERS = 256
+"""Characters of a listing's query."""
+
+CURSOR_CHARACTERS = 2_048
+"""Characters of a listing's cursor."""

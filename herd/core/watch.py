@@ -40,6 +40,8 @@ class FolderWatch:
         changed: Called on the loop with the name of each entry that was made, renamed into or out of the
             folder, deleted, or closed after writing, in order, perhaps more than once for one change. Called
             with None when the folder itself is gone or moved, or changes were lost: look at everything again.
+            Linux tells that a folder was removed once nobody has it open any more; that its entries were,
+            which comes before, it tells at once.
 
     Raises:
         RuntimeError: no event loop is running.

@@ -12,3 +12,13 @@ def next_cursor(connection: sqlite3.Connection) -> int:
 def last_cursor(connection: sqlite3.Connection) -> int:
     """Give the cursor of the newest event."""
     return int(connection.execute("SELECT value FROM counter").fetchone()[0])
+
+
+def told(connection: sqlite3.Connection) -> int:
+    """Give the cursor up to which the session's host has been told receipts."""
+    return int(connection.execute("SELECT told FROM counter").fetchone()[0])
+
+
+def tell(connection: sqlite3.Connection, cursor: int) -> None:
+    """Note that the host has been told every receipt up to `cursor`."""
+    connection.execute("UPDATE counter SET told = max(told, ?)", (cursor,))

@@ -63,12 +63,18 @@ class Database:
             sqlite3.Error: the commit failed, and nothing of the transaction is stored.
             Exception: whatever `work` raised; then nothing of it is stored.
         """
+        return await self.start(work)
+
+    def start(self, work: Work[Result]) -> "asyncio.Future[Result]":
+        """Give a transaction its place in line now; the future ends as `run` would.
+
+        Transactions are committed, and their futures end, in the order of these calls.
+        """
         if self._closing:
             raise sqlite3.ProgrammingError("the mailbox is closed")
         job = _Job(work, self._loop.create_future())
         self._jobs.put(job)
-        result: Result = await job.done
-        return result
+        return job.done
 
     async def close(self) -> None:
         """Finish what waits, fold the log back and close the connection."""

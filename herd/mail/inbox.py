@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from herd.core.errors import CustodyChanged, MessageIdConflict, QueueFull
 from herd.core.limits import HANDOVERS, RETRY_WHEN_FULL_MS
+from herd.mail import shown
+from herd.mail.conversations import reply_came
 from herd.mail.counter import next_cursor
-from herd.mail.outbox import mark_replied
-from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, REPLIED, Receipt, advanced
+from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, Receipt, advanced
+from herd.mail.shown import Shown
 from herd.mail.wire import Envelope, digest_of
 
 _COLUMNS = (
@@ -61,6 +63,13 @@ class Incoming(NamedTuple):
     receipt: Receipt
 
 
+class Acceptance(NamedTuple):
+    """What handing a message in led to: its receipt, and whether the message is new to this mailbox."""
+
+    receipt: Receipt
+    new: bool
+
+
 def accept(
     connection: sqlite3.Connection,
     envelope: Envelope,
@@ -69,7 +78,7 @@ def accept(
     custody_id: str,
     inbox_messages: int,
     now_ms: int,
-) -> Receipt:
+) -> Acceptance:
     """Take a message into custody, or give the receipt it got before.
 
     Raises:
@@ -84,7 +93,7 @@ def accept(
     if known is not None:
         if known.digest != digest:
             raise MessageIdConflict(f"message {envelope.message_id} was accepted before with other content")
-        return known.receipt._replace(custody_id=custody_id)
+        return Acceptance(known.receipt._replace(custody_id=custody_id), new=False)
     if waiting(connection) >= inbox_messages:
         raise QueueFull(
             f"{inbox_messages} messages wait to be read there already", retry_after_ms=RETRY_WHEN_FULL_MS
@@ -92,8 +101,11 @@ def accept(
     cursor = next_cursor(connection)
     _insert(connection, envelope, sender, digest, cursor, now_ms)
     if envelope.reply_to is not None:
-        mark_replied(connection, envelope.reply_to, sender.key, envelope.correlation_id, now_ms)
-    return Receipt(envelope.message_id, envelope.to, custody_id, ACCEPTED, cursor, accepted_at=now_ms)
+        reply_came(connection, envelope.reply_to, sender.key, envelope.correlation_id, now_ms)
+    # Whoever wrote to a session may be answered by it, now and after a restart.
+    shown.remember(connection, [Shown(sender.target, sender.key, sender.name)], now_ms)
+    receipt = Receipt(envelope.message_id, envelope.to, custody_id, ACCEPTED, cursor, accepted_at=now_ms)
+    return Acceptance(receipt, new=True)
 
 
 def find(connection: sqlite3.Connection, sender_key: str, message_id: str, to: str) -> Incoming | None:
@@ -151,16 +163,6 @@ def confirm(
 def refuse(connection: sqlite3.Connection, sequence: int, code: str, now_ms: int) -> Incoming | None:
     """Reject an accepted message at its delivery, by what evidence says now."""
     return _advance(connection, sequence, REJECTED, now_ms, outcome=code)
-
-
-def answered(
-    connection: sqlite3.Connection, sender_key: str, message_id: str, evidence: str, now_ms: int
-) -> Incoming | None:
-    """Make a message replied, once its sender accepted the correlated reply; gives the row if it changed."""
-    row = connection.execute(
-        "SELECT sequence FROM inbox WHERE sender_key = ? AND message_id = ?", (sender_key, message_id)
-    ).fetchone()
-    return None if row is None else _advance(connection, row[0], REPLIED, now_ms, evidence=evidence)
 
 
 def owed(connection: sqlite3.Connection, sender_key: str | None = None) -> list[Incoming]:

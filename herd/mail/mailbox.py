@@ -6,7 +6,7 @@ the disk or SQLite reports into one refusal that callers understand.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from herd.core.errors import HerdError, RecoveryRequired
@@ -70,16 +70,26 @@ class Mailbox:
             RecoveryRequired: the mailbox cannot be used or written; nothing of the transaction is stored.
             HerdError: what `work` itself refused.
         """
-        database = self._database or await self._opened()
-        try:
-            return await database.run(work)
-        except sqlite3.Error as fault:
-            raise self._unwritable(fault) from fault
+        ended = await self.start(work)
+        return await ended()
 
-    async def read(self, work: Work[Result], absent: Result) -> Result:
-        """Run a transaction that only looks; `absent` where the session has no mailbox yet."""
+    async def start(self, work: Work[Result]) -> Callable[[], Awaitable[Result]]:
+        """Give a transaction its place in line; the callable given awaits its end as `run` would."""
+        database = self._database or await self._opened()
+        future = database.start(work)
+
+        async def ended() -> Result:
+            try:
+                return await future
+            except sqlite3.Error as fault:
+                raise self._unwritable(fault) from fault
+
+        return ended
+
+    async def read(self, work: Work[Result]) -> Result | None:
+        """Run a transaction that makes no mailbox; None where the session has none yet."""
         if self._database is None and self.custody_id is None and self._refusal is None:
-            return absent
+            return None
         return await self.run(work)
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 from typing import Any, NamedTuple
 
 from herd.core.errors import InvalidReply, MessageIdConflict, ScopeDenied, UnknownTarget
+from herd.mail.conversations import reply_was_accepted
 from herd.mail.counter import next_cursor
 from herd.mail.receipts import PENDING, REJECTED, Receipt, advanced, merged
 from herd.mail.wire import Conversation, Envelope, Sender
@@ -147,7 +148,10 @@ def record_receipt(connection: sqlite3.Connection, receipt: Receipt, recipient_k
         raise ScopeDenied(
             f"message {receipt.message_id} lies in another custody than the one that confirms it"
         )
-    return _store(connection, row, merged(row.receipt, receipt))
+    learnt = _store(connection, row, merged(row.receipt, receipt))
+    if learnt is not row and row.reply_to is not None and learnt.receipt.accepted_at is not None:
+        reply_was_accepted(connection, row.reply_to, row.recipient_key, learnt.receipt.accepted_at)
+    return learnt
 
 
 def reject(connection: sqlite3.Connection, message_id: str, code: str, now_ms: int) -> Outgoing:
@@ -156,15 +160,6 @@ def reject(connection: sqlite3.Connection, message_id: str, code: str, now_ms: i
     if row.receipt.state != PENDING:
         return row  # what a mailbox has accepted, no refusal of a later attempt can undo
     return _store(connection, row, advanced(row.receipt, REJECTED, now_ms, code))
-
-
-def mark_replied(
-    connection: sqlite3.Connection, message_id: str, recipient_key: str, correlation_id: str, now_ms: int
-) -> None:
-    """Record that the recipient's correlated reply to this message has been accepted here."""
-    row = find(connection, message_id)
-    if row is not None and (row.recipient_key, row.correlation_id) == (recipient_key, correlation_id):
-        _store(connection, row, advanced(row.receipt, "replied", now_ms))
 
 
 def changed_after(connection: sqlite3.Connection, cursor: int, limit: int) -> list[Outgoing]:

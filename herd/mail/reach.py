@@ -74,12 +74,12 @@ class ConnectionReach:
 
     async def status(self, message_id: str, to: str) -> Receipt:
         """See `Reach.status`."""
-        params = {"version": 1, "messageId": message_id, "to": to}
+        params = {"messageId": message_id, "to": to}
         return _receipt_of(await self._connection.request("peer.status", params), message_id)
 
     async def offer(self, receipt: Receipt) -> None:
         """See `Reach.offer`."""
-        await self._connection.request("peer.receipt", {"version": 1, "receipt": receipt_to_wire(receipt)})
+        await self._connection.request("peer.receipt", {"receipt": receipt_to_wire(receipt)})
 
 
 class VisitReach:
@@ -125,7 +125,7 @@ class VisitReach:
                 custody_id=file.custody_id or "",
                 inbox_messages=self._limits.inbox_messages,
                 now_ms=self._clock.wall_ms(),
-            )
+            ).receipt
 
         def judged() -> Receipt:
             # The verdict's lock comes before the visited mailbox's, and is held across the commit.
@@ -160,7 +160,7 @@ class VisitReach:
 def _receipt_of(result: dict[str, Any], message_id: str) -> Receipt:
     """Read the receipt that answers a request; one about another message is no answer."""
     try:
-        receipt = read_receipt(result.get("receipt"))
+        receipt = read_receipt(result)
     except InvalidParams as fault:
         raise InvalidRpc(f"the other side answered with no receipt: {fault.message}") from None
     if receipt.message_id != message_id:

@@ -11,16 +11,17 @@ import logging
 import random
 import sqlite3
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any, NamedTuple, Protocol
 
 from herd.core.backoff import pause_ms
-from herd.core.clock import Clock
+from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError, InvalidRpc
 from herd.mail import outbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
-from herd.mail.receipts import PENDING, REJECTED, Receipt, merged
+from herd.mail.receipts import REJECTED, Receipt, merged
 from herd.mail.steps import RECEIPT_AFTER, RECEIPT_BEFORE, SEND_AFTER, SEND_BEFORE, Step, no_step
 
 _log = logging.getLogger("herd.mail.routes")
@@ -46,6 +47,14 @@ class Carrier(Protocol):
         ...
 
 
+class Spawner(Protocol):
+    """Runs background work and ends it with its owner."""
+
+    def create_task(self, work: Coroutine[Any, Any, None]) -> object:
+        """Start a piece of work."""
+        ...
+
+
 class Progress(NamedTuple):
     """What is known of a message in this process: its receipt, whether its recipient runs, the last refusal."""
 
@@ -60,8 +69,7 @@ class _Route:
         self.retry = asyncio.Event()
         self.attempt = 0
         self.refusal: HerdError | None = None
-        self.carrying = False
-        self.task: asyncio.Task[None] | None = None
+        self.quiet = asyncio.Lock()
 
 
 class Routes:
@@ -72,7 +80,8 @@ class Routes:
         carrier: What takes messages away.
         tasks: Runs the routes, and ends them with the coordinator.
         clock: Paces the retries.
-        changed: Told each message's progress once it is more than pending.
+        changed: Told each message's progress once it is more than pending, before it is written down.
+        recorded: Told each row once what became of it is written down.
         jitter: Gives a number in [0, 1) for each pause.
         step: The fault-test seam.
     """
@@ -81,10 +90,11 @@ class Routes:
         self,
         mailbox: Mailbox,
         carrier: Carrier,
-        tasks: asyncio.TaskGroup,
+        tasks: Spawner,
         *,
         clock: Clock,
         changed: Callable[[Progress], None],
+        recorded: Callable[[Outgoing], None],
         jitter: Callable[[], float] = random.random,
         step: Step = no_step,
     ) -> None:
@@ -93,6 +103,9 @@ class Routes:
         self._tasks = tasks
         self._clock = clock
         self._changed = changed
+        self._recorded = recorded
+        self._writing = 0
+        self._written = asyncio.Event()
         self._jitter = jitter
         self._step = step
         self._routes: dict[str, _Route] = {}
@@ -104,10 +117,29 @@ class Routes:
 
     def add(self, message: Outgoing) -> None:
         """Queue a committed message behind those of its route; call it in the order of the commits."""
-        route = self._routes.setdefault(message.route, _Route())
+        route = self._routes.get(message.route)
+        if route is None:
+            route = self._routes[message.route] = _Route()
+            self._tasks.create_task(self._serve(message.route, route))
         route.waiting.append(message)
-        if route.task is None:
-            route.task = self._tasks.create_task(self._serve(message.route, route))
+
+    def has(self, message: Outgoing) -> bool:
+        """Tell whether a message is queued here."""
+        route = self._routes.get(message.route)
+        return route is not None and any(one.message_id == message.message_id for one in route.waiting)
+
+    @asynccontextmanager
+    async def held(self, message: Outgoing) -> AsyncIterator[None]:
+        """Keep a message's route from carrying anything meanwhile."""
+        route = self._routes.get(message.route)
+        async with route.quiet if route else nullcontext():
+            yield
+
+    async def written(self) -> None:
+        """Wait until what became of every message so far is written down."""
+        while self._writing:
+            self._written.clear()
+            await self._written.wait()
 
     def retry(self) -> None:
         """Try every waiting head at once, except one that was told how long to wait."""
@@ -121,30 +153,37 @@ class Routes:
                 return route.refusal
         return None
 
-    def settled_elsewhere(self, message_id: str) -> None:
-        """Drop a message that a pushed receipt has settled while it waits to be tried again."""
-        for route in self._routes.values():
-            if route.waiting and not route.carrying and route.waiting[0].message_id == message_id:
-                route.attempt = 0
-                route.refusal = None
-                route.waiting.popleft()
-                route.retry.set()
+    def settled_elsewhere(self, message: Outgoing) -> None:
+        """Drop a message that something else has settled: a pushed receipt, or its sender."""
+        route = self._routes.get(message.route)
+        if route is None:
+            return
+        was_head = bool(route.waiting) and route.waiting[0].message_id == message.message_id
+        kept = [one for one in route.waiting if one.message_id != message.message_id]
+        route.waiting = deque(kept)
+        if was_head:
+            route.attempt, route.refusal = 0, None
+            route.retry.set()
 
     async def _serve(self, name: str, route: _Route) -> None:
         while route.waiting:
-            message = route.waiting[0]
             route.retry.clear()
-            outcome = await self._attempt(route, message)
+            async with route.quiet:
+                if not route.waiting:
+                    break
+                message = route.waiting[0]
+                outcome = await self._attempt(message)
+                passing = isinstance(outcome, HerdError) and outcome.may_pass
+                if not passing and route.waiting and route.waiting[0] is message:
+                    route.waiting.popleft()
             if isinstance(outcome, HerdError) and outcome.may_pass:
                 await self._pause(route, outcome)
                 continue
-            route.waiting.popleft()
             route.attempt, route.refusal = 0, None
-            await self._settle(message, outcome)
+            self._settle(message, outcome)
         del self._routes[name]
 
-    async def _attempt(self, route: _Route, message: Outgoing) -> Carried | HerdError:
-        route.carrying = True
+    async def _attempt(self, message: Outgoing) -> Carried | HerdError:
         try:
             self._step(SEND_BEFORE)
             carried = await self._carrier.carry(message)
@@ -153,8 +192,6 @@ class Routes:
             return refusal
         except OSError as fault:
             return InvalidRpc(f"carrying failed: {fault}")
-        finally:
-            route.carrying = False
         return carried
 
     async def _pause(self, route: _Route, refusal: HerdError) -> None:
@@ -166,25 +203,16 @@ class Routes:
             await self._clock.sleep(told / 1000)
         wanted = pause_ms(route.attempt, self._jitter(), at_least_ms=told) - told
         if wanted > 0:
-            await self._first_of(route.retry, wanted)
+            await first_of(route.retry, self._clock, wanted / 1000)
 
-    async def _first_of(self, event: asyncio.Event, milliseconds: int) -> None:
-        sleeping = asyncio.ensure_future(self._clock.sleep(milliseconds / 1000))
-        woken = asyncio.ensure_future(event.wait())
-        try:
-            await asyncio.wait({sleeping, woken}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for future in (sleeping, woken):
-                future.cancel()
-            await asyncio.gather(sleeping, woken, return_exceptions=True)
-
-    async def _settle(self, message: Outgoing, outcome: Carried | HerdError) -> None:
+    def _settle(self, message: Outgoing, outcome: Carried | HerdError) -> None:
         if isinstance(outcome, HerdError):
             receipt = message.receipt._replace(state=REJECTED, outcome=outcome.code)
             self._changed(Progress(receipt, refusal=outcome))
         else:
             receipt = merged(message.receipt, outcome.receipt)
             self._changed(Progress(receipt, outcome.running))
+        self._writing += 1
         self._tasks.create_task(self._write_down(message, outcome))
 
     async def _write_down(self, message: Outgoing, outcome: Carried | HerdError) -> None:
@@ -197,12 +225,12 @@ class Routes:
 
         self._step(RECEIPT_BEFORE)
         try:
-            await self._mailbox.run(work)
+            row = await self._mailbox.run(work)
         except HerdError as refusal:
             _log.warning("receipt.persist.failed", extra={"code": refusal.code})
-        self._step(RECEIPT_AFTER)
-
-
-def is_pending(receipt: Receipt) -> bool:
-    """Tell whether a message still waits in its sender's outbox."""
-    return receipt.state == PENDING
+        else:
+            self._step(RECEIPT_AFTER)
+            self._recorded(row)
+        finally:
+            self._writing -= 1
+            self._written.set()

@@ -2,7 +2,8 @@
 
 `inbox` holds what this session accepted and owes receipts for, `outbox` what it sent and what it knows of
 it, `shown` which peers this session has been shown and may therefore write to. `counter` numbers events:
-every change of a row's state takes the next value as its cursor.
+every change of a row's state takes the next value as its cursor, and `told` is the
+cursor up to which this session's host has been told receipts.
 """
 
 TABLES = """
@@ -14,9 +15,10 @@ CREATE TABLE custody (
 
 CREATE TABLE counter (
     only INTEGER PRIMARY KEY CHECK (only = 1),
-    value INTEGER NOT NULL
+    value INTEGER NOT NULL,
+    told INTEGER NOT NULL
 ) STRICT;
-INSERT INTO counter VALUES (1, 0);
+INSERT INTO counter VALUES (1, 0, 0);
 
 CREATE TABLE inbox (
     sequence INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -77,7 +79,6 @@ CREATE INDEX outbox_cursor ON outbox (cursor);
 CREATE TABLE shown (
     target TEXT PRIMARY KEY,
     session_key TEXT NOT NULL,
-    instance_id TEXT,
     name TEXT,
     shown_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;

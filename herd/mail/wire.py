@@ -99,6 +99,22 @@ class ReceiptShape(Wire):
         return value
 
 
+class StatusQuestion(Wire):
+    """What `peer.status` asks: one message of the caller's, by id and exact recipient."""
+
+    message_id: MessageId
+    to: str
+
+
+def checked_status(params: Mapping[str, Any]) -> StatusQuestion:
+    """Read the params of `peer.status`.
+
+    Raises:
+        InvalidParams: they have another shape.
+    """
+    return checked(StatusQuestion, params)
+
+
 def read_envelope(params: Mapping[str, Any]) -> Envelope:
     """Read the params of `peer.send`.
 

@@ -1,49 +1,34 @@
 """One connection in both directions: requests and replies over a pair of streams.
 
-It owns pairing, bounds, order and the orderly end. It is ignorant of methods, of sockets and of who may call
-what: a handler decides, and whoever did the handshake notes in `principal` who the other end proved to be.
+It owns reading, the pairing of replies with our requests, and the orderly end. It is ignorant of methods, of
+sockets and of who may call what: a handler decides, and whoever did the handshake notes in `principal` who
+the other end proved to be.
 """
 
 import asyncio
 import itertools
-import logging
-import secrets
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from herd.core.errors import DeliveryUnknown, FrameTooLarge, HerdError, InvalidRpc, QueueFull, from_wire
 from herd.core.limits import DEFAULT_LIMITS, QUEUED_WRITES_FACTOR, RETRY_WHEN_FULL_MS, Limits
 from herd.rpc import messages
+from herd.rpc.answering import Answering, Handler
 from herd.rpc.frames import FrameDecoder, encode
 from herd.rpc.messages import Failure, Message, Notification, Request, RpcId, Success
 from herd.rpc.outgoing import OutgoingFrames
 
+__all__ = ["Connection", "Handler"]
+
 _READ_BYTES = 65_536
 """Bytes taken from the stream at once."""
-
-_log = logging.getLogger(__name__)
-
-
-class Handler(Protocol):
-    """What answers the other side."""
-
-    async def request(self, connection: "Connection", method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Carry out a request, in a task of its own.
-
-        Raises:
-            HerdError: a refusal, which the caller is told. Any other exception is logged under an id, and the
-                caller is told that id alone.
-        """
-
-    def notification(self, connection: "Connection", method: str, params: dict[str, Any]) -> None:
-        """Take a notification; the other side learns nothing of what becomes of it."""
 
 
 class Connection:
     """One connection; `run` must run for as long as it is used.
 
-    Requests of the other side are begun in the order in which they arrive, each in a task of its own, so that a
-    slow one delays no reply to ours. Ours are answered, refused or of unknown outcome; none waits forever.
+    Requests of the other side are begun in the order in which they arrive, each in a task of its own, so that
+    a slow one delays no reply to ours. Ours are answered, refused or of unknown outcome; none waits forever.
 
     Args:
         reader: Where the other side's frames come from.
@@ -69,20 +54,25 @@ class Connection:
         self.principal: Any = None
         self._reader = reader
         self._writer = writer
-        self._handler = handler
-        self._most = limits.pending_requests
-        self._acknowledgement_ms = limits.acknowledgement_ms
+        self._limits = limits
         self._frame_bytes = frame_bytes or limits.frame_bytes
+        self._patience_s = limits.acknowledgement_ms / 1_000
         self._decoder = FrameDecoder(self._frame_bytes)
-        self._outgoing = OutgoingFrames(writer, QUEUED_WRITES_FACTOR * self._most, self._end)
+        self._outgoing = OutgoingFrames(writer, QUEUED_WRITES_FACTOR * limits.pending_requests, self._end)
+        self._answering = Answering(
+            self,
+            handler,
+            self._outgoing,
+            most=limits.pending_requests,
+            frame_bytes=self._frame_bytes,
+            patience_s=self._patience_s,
+            cut_off=self._end,
+        )
         self._ids = itertools.count(1)
         self._pending: dict[RpcId, asyncio.Future[Success | Failure | None]] = {}
-        self._answering: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
         self._started = False
-        self._deaf = False
-        self._patient = True
         self._ending = asyncio.Event()
         self._closed = asyncio.Event()
 
@@ -99,8 +89,8 @@ class Connection:
     async def run(self) -> None:
         """Serve until either side ends it; the streams are closed then and every request of ours is settled.
 
-        When the other side has ended, or sent a bad frame, what it asked before gets `acknowledgement_ms` to be
-        answered: a side that only finished sending still reads.
+        When the other side has ended, or sent a bad frame, what it asked before gets `acknowledgement_ms` to
+        be answered: a side that only finished sending still reads.
         """
         if self._closed.is_set():
             return
@@ -111,7 +101,10 @@ class Connection:
                 reading = tasks.create_task(self._read(tasks))
                 await self._ending.wait()
                 reading.cancel()
-                await self._wind_down()
+                await self._answering.end()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._patience_s):
+                        await self._outgoing.flushed()
                 writing.cancel()
         finally:
             await self._hang_up()
@@ -127,19 +120,18 @@ class Connection:
             timeout_ms: Milliseconds until it counts as unanswered; `acknowledgement_ms` where None.
 
         Raises:
-            DeliveryUnknown: it was not answered in time, or the connection ended; it may have been carried out.
+            DeliveryUnknown: it was not answered in time, or the connection ended; it may have been done.
             QueueFull: too many requests or frames wait already; nothing was sent.
             FrameTooLarge: it does not fit into a frame; nothing was sent.
             HerdError: the other side's refusal, as its own class.
         """
-        if len(self._pending) >= self._most:
-            raise QueueFull(
-                f"{self._most} requests wait already for the other side", retry_after_ms=RETRY_WHEN_FULL_MS
-            )
+        if len(self._pending) >= self._limits.pending_requests:
+            text = f"{len(self._pending)} requests wait already for the other side"
+            raise QueueFull(text, retry_after_ms=RETRY_WHEN_FULL_MS)
         request_id = next(self._ids)
         self._send(messages.request(request_id, method, params))
         answer = self._pending[request_id] = self._loop.create_future()
-        bound_ms = self._acknowledgement_ms if timeout_ms is None else timeout_ms
+        bound_ms = self._limits.acknowledgement_ms if timeout_ms is None else timeout_ms
         try:
             async with asyncio.timeout(bound_ms / 1_000):
                 return _result(method, await answer)
@@ -163,7 +155,7 @@ class Connection:
 
         A handler calls it before it refuses a caller that must not go on: the refusal still leaves.
         """
-        self._deaf = True
+        self._answering.deaf = True
         self._end()
 
     async def close(self) -> None:
@@ -172,11 +164,8 @@ class Connection:
         What is queued is written, for `acknowledgement_ms` at most. Requests of the other side that are still
         being answered are cancelled; a handler that calls this is one of them.
         """
-        self._deaf = True
-        self._patient = False
-        self._end()
-        for task in self._answering:
-            task.cancel()
+        self.finish()
+        self._answering.cancel()
         if not self._started:
             await self._hang_up()
         await self._closed.wait()
@@ -195,125 +184,40 @@ class Connection:
         try:
             fault = await self._take_frames(tasks)
         except OSError:
-            fault = None  # the other side is gone: nobody to tell
+            fault = None  # the other side is gone: there is nobody to tell
         if fault is not None:
             with suppress(QueueFull, FrameTooLarge):
                 self._outgoing.offer(encode(messages.failure(None, fault), self._frame_bytes))
         self._end()
 
     async def _take_frames(self, tasks: asyncio.TaskGroup) -> HerdError | None:
-        while data := await self._reader.read(_READ_BYTES):
+        """Take frames until the stream ends or one is bad, and give what is wrong with it."""
+        while self._decoder.fault is None and (data := await self._reader.read(_READ_BYTES)):
             for frame in self._decoder.feed(data):
                 try:
                     message = messages.parse(frame)
                 except InvalidRpc as fault:
                     return fault
                 await self._take(message, tasks)
-            if self._decoder.fault is not None:
-                break
         return self._decoder.end()
 
     async def _take(self, message: Message, tasks: asyncio.TaskGroup) -> None:
         self.last_used = self._loop.time()
         match message:
             case Request():
-                await self._begin(message, tasks)
+                await self._answering.begin(message, tasks)
             case Notification():
-                # Called when the tasks of the requests before it have begun, so that it overtakes none of them.
-                self._loop.call_soon(self._take_notification, message)
+                self._answering.take(message)
             case Success() | Failure():
                 answer = self._pending.get(message.id)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
-
-    async def _begin(self, request: Request, tasks: asyncio.TaskGroup) -> None:
-        if len(self._answering) < self._most:
-            task = tasks.create_task(self._answer(request))
-            self._answering.add(task)
-            task.add_done_callback(self._answering.discard)
-            return
-        refusal = QueueFull(
-            f"{self._most} of your requests are being answered already", retry_after_ms=RETRY_WHEN_FULL_MS
-        )
-        try:
-            # Nothing more is read meanwhile: who asks this much and reads no answers is slowed down, then cut off.
-            async with asyncio.timeout(self._acknowledgement_ms / 1_000):
-                await self._reply(request, refusal)
-        except TimeoutError:
-            self._end()
-
-    async def _answer(self, request: Request) -> None:
-        if self._deaf:
-            return
-        outcome: dict[str, Any] | HerdError
-        try:
-            outcome = await self._handler.request(self, request.method, request.params)
-        except HerdError as refusal:
-            outcome = refusal
-        except asyncio.CancelledError:
-            # Passed on if this task was cancelled. Otherwise something that the handler waited for was, and the
-            # caller is owed an answer.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            outcome = self._fault(request)
-        except Exception:  # noqa: BLE001 - the one boundary: `_fault` logs it, the wire does not tell it
-            outcome = self._fault(request)
-        await self._reply(request, outcome)
-
-    async def _reply(self, request: Request, outcome: dict[str, Any] | HerdError) -> None:
-        try:
-            frame = self._encoded(request, outcome)
-        except FrameTooLarge:
-            self._end()  # not even a refusal fits: `frame_bytes` is tiny
-            return
-        await self._outgoing.put(frame)
-        self.last_used = self._loop.time()
-
-    def _encoded(self, request: Request, outcome: dict[str, Any] | HerdError) -> bytes:
-        try:
-            if not isinstance(outcome, HerdError):
-                return encode(messages.success(request.id, outcome), self._frame_bytes)
-        except FrameTooLarge as refusal:
-            outcome = refusal
-        except HerdError:
-            outcome = self._fault(request)
-        try:
-            return encode(messages.failure(request.id, outcome), self._frame_bytes)
-        except HerdError:
-            bare = type(outcome)("the reason does not fit into a frame")
-            return encode(messages.failure(request.id, bare), self._frame_bytes)
-
-    def _fault(self, request: Request) -> InvalidRpc:
-        fault = secrets.token_hex(4)
-        _log.exception("rpc.request.failed fault=%s method=%r", fault, request.method)
-        return InvalidRpc(f"internal fault {fault}")
-
-    def _take_notification(self, message: Notification) -> None:
-        if self._deaf:
-            return
-        try:
-            self._handler.notification(self, message.method, message.params)
-        except Exception:
-            _log.exception("rpc.notification.failed method=%r", message.method)
 
     def _end(self) -> None:
         self._ending.set()
         for answer in self._pending.values():
             if not answer.done():
                 answer.set_result(None)
-
-    async def _wind_down(self) -> None:
-        bound_s = self._acknowledgement_ms / 1_000
-        if self._answering and self._patient:
-            await asyncio.wait(self._answering, timeout=bound_s)
-        for task in self._answering:
-            task.cancel()
-        if self._answering:
-            await asyncio.wait(self._answering)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(bound_s):
-                await self._outgoing.flushed()
 
     async def _hang_up(self) -> None:
         self._end()

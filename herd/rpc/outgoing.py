@@ -31,8 +31,8 @@ class OutgoingFrames:
         self._room = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
-        # At a high-water mark of 0 `drain` returns when the kernel has everything. Otherwise asyncio would keep
-        # another 64 KiB of frames, which this queue does not count.
+        # At a high-water mark of 0 `drain` returns when the kernel has everything. Otherwise asyncio keeps
+        # another 64 KiB of frames, uncounted.
         writer.transport.set_write_buffer_limits(high=0)
 
     @property

@@ -1,0 +1,89 @@
+"""The carrier of this machine: from a message in the outbox to the custody of its recipient, and receipts back."""
+
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from herd.coordinator.authority import Authority
+from herd.coordinator.connections import Connections
+from herd.coordinator.own import Own
+from herd.core.clock import Clock
+from herd.core.errors import PeerOffline
+from herd.core.identity import is_peer_id
+from herd.core.limits import Limits
+from herd.core.paths import Layout
+from herd.mail.outbox import Outgoing
+from herd.mail.reach import ConnectionReach, Reach, VisitReach
+from herd.mail.receipts import Receipt
+from herd.mail.routes import Carried
+from herd.presence.registry import Registry, names_of
+from herd.presence.session_file import read_session_file
+from roles.model import Party
+
+
+class Local(NamedTuple):
+    """What reaching a session of this machine needs."""
+
+    layout: Layout
+    registry: Registry
+    connections: Connections
+    authority: Authority
+    own: Own
+    limits: Limits
+    clock: Clock
+
+
+class LocalCarrier:
+    """Reaches sessions of this data root: by their socket while they run, by a visit while they do not."""
+
+    def __init__(self, local: Local) -> None:
+        self._local = local
+
+    async def carry(self, message: Outgoing) -> Carried:
+        """See `Carrier.carry`."""
+        reach = await self.reach(message.recipient_key, message.recipient)
+        return Carried(await reach.accept(message.envelope()), reach.running)
+
+    async def status(self, message: Outgoing) -> Receipt:
+        """Ask the recipient's custody about a message.
+
+        Raises:
+            UnknownTarget: it has no such message.
+            HerdError: it could not be asked.
+        """
+        reach = await self.reach(message.recipient_key, message.recipient)
+        return await reach.status(message.message_id, message.recipient)
+
+    async def reach(self, key: str, name: str | None = None) -> Reach:
+        """Give the custody of a session as it can be reached now.
+
+        Args:
+            key: The session key.
+            name: The exact target or peer id meant; a peer id reaches that one instance or nobody.
+
+        Raises:
+            PeerOffline: that instance is over, or the session was never here.
+            HerdError: its socket could not be reached or proved.
+        """
+        local = self._local
+        record = local.registry.record(key)
+        if record is not None and local.registry.lives(record):
+            if name is not None and is_peer_id(name) and name not in names_of(record):
+                raise PeerOffline(f"the instance {name} is over, and another one runs that session")
+            return ConnectionReach(await local.connections.to(record))
+        if name is not None and is_peer_id(name):
+            raise PeerOffline(f"the instance {name} is over")
+        return VisitReach(
+            local.layout,
+            key,
+            local.own.as_sender(),
+            lambda: self._admitted(key),
+            limits=local.limits,
+            clock=local.clock,
+        )
+
+    def _admitted(self, key: str) -> AbstractContextManager[None]:
+        """Judge against what is durable about a sleeping session."""
+        local = self._local
+        file = read_session_file(local.layout, key)
+        party = Party(key, file.role, file.kind) if file else Party(key, None, None)
+        return local.authority.allowed(local.own.as_party(), party)

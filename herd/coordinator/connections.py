@@ -1,0 +1,138 @@
+"""The connections to other coordinators: dialled with the handshake, kept, and used in both directions.
+
+A connection is reused whoever opened it, since after the handshake both ends are proved. What the other end
+may do is asked again at every request, from its record.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from herd.coordinator.tasks import Tasks
+from herd.core.errors import DeliveryUnknown, PeerOffline, QueueFull, UnsupportedProtocol
+from herd.core.limits import PROTOCOL_VERSION, RETRY_WHEN_FULL_MS, Limits
+from herd.presence.record import Record
+from herd.presence.registry import Registry, Stamp
+from herd.rpc.connection import Connection, Handler
+from herd.rpc.handshake import ClientHandshake, Identity, NonceMemory
+from herd.rpc.unix import dial
+
+
+class Peer(NamedTuple):
+    """Who the other end of a connection proved to be, and the version of its record that said so."""
+
+    record: Record
+    stamp: Stamp
+
+
+class Connections:
+    """Open connections by the instance at their other end.
+
+    Args:
+        identity: Our instance and its keys.
+        nonces: Every nonce this coordinator has seen.
+        registry: Where records are read.
+        handler: Answers what the other ends ask.
+        tasks: Runs the connections.
+        limits: The bounds in force.
+        connected: Told each newly proved peer.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        nonces: NonceMemory,
+        registry: Registry,
+        handler: Callable[[], Handler],
+        tasks: Tasks,
+        *,
+        limits: Limits,
+        connected: Callable[[Peer], None],
+    ) -> None:
+        self._identity = identity
+        self._nonces = nonces
+        self._registry = registry
+        self._handler = handler
+        self._tasks = tasks
+        self._limits = limits
+        self._connected = connected
+        self._open: dict[str, Connection] = {}
+        self._dialled: set[Connection] = set()
+        self._dialling: dict[str, asyncio.Lock] = {}
+
+    def proved(self, peer: Peer, connection: Connection) -> None:
+        """Keep a connection whose other end has proved itself."""
+        connection.principal = peer
+        self._open[peer.record.instance_id] = connection
+        self._connected(peer)
+
+    def ended(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        self._dialled.discard(connection)
+        peer = connection.principal
+        if isinstance(peer, Peer) and self._open.get(peer.record.instance_id) is connection:
+            del self._open[peer.record.instance_id]
+
+    async def to(self, record: Record) -> Connection:
+        """Give the connection to an instance, dialling where there is none.
+
+        Raises:
+            PeerOffline: its socket refuses, hangs or is absent.
+            AuthenticationFailed, UnsafeEndpoint, UnsupportedProtocol: it is not provably that instance.
+            QueueFull: too many connections are in use.
+        """
+        instance = record.instance_id
+        lock = self._dialling.setdefault(instance, asyncio.Lock())
+        async with lock:
+            connection = self._open.get(instance)
+            if connection is None or connection.closed:
+                connection = await self._dial(record)
+        if not lock.locked():
+            self._dialling.pop(instance, None)
+        return connection
+
+    async def _dial(self, record: Record) -> Connection:
+        if record.protocol != PROTOCOL_VERSION:
+            raise UnsupportedProtocol(f"that session speaks protocol {record.protocol}")
+        stamp = self._registry.stamp(record.key)
+        if stamp is None:
+            raise PeerOffline("that session has just left the record")
+        await self._make_room()
+        timeout_ms = self._limits.handshake_ms
+        reader, writer = await dial(record.endpoint, record.instance_id, timeout_ms=timeout_ms)
+        connection = Connection(reader, writer, self._handler(), limits=self._limits)
+        self._dialled.add(connection)
+        self._tasks.create_task(self._run(connection))
+        try:
+            await self._prove(connection, record)
+        except BaseException:
+            connection.finish()
+            raise
+        self.proved(Peer(record, stamp), connection)
+        return connection
+
+    async def _prove(self, connection: Connection, record: Record) -> None:
+        handshake = ClientHandshake(self._identity, record.instance_id, record.public_key, self._nonces)
+        try:
+            async with asyncio.timeout(self._limits.handshake_ms / 1000):
+                hello = await connection.request("peer.hello", handshake.hello())
+                proof = handshake.authenticate(hello)
+                handshake.finish(await connection.request("peer.authenticate", proof))
+        except (TimeoutError, DeliveryUnknown):
+            raise PeerOffline("that session's socket did not complete a handshake in time") from None
+
+    async def _run(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        finally:
+            self.ended(connection)
+
+    async def _make_room(self) -> None:
+        if len(self._dialled) < self._limits.connections:
+            return
+        idle = [connection for connection in self._dialled if connection.idle]
+        if not idle:
+            raise QueueFull(
+                f"all {self._limits.connections} connections are in use", retry_after_ms=RETRY_WHEN_FULL_MS
+            )
+        await min(idle, key=lambda connection: connection.last_used).close()

@@ -1,0 +1,221 @@
+"""Who is there: `list_peers`, what counts as shown, and which session a target, peer id or name means."""
+
+import base64
+import binascii
+import json
+from typing import Any, NamedTuple
+
+from herd.coordinator.authority import Authority
+from herd.coordinator.own import Own
+from herd.core.clock import Clock
+from herd.core.errors import AmbiguousTarget, InvalidParams, UnknownTarget
+from herd.core.identity import is_peer_id, is_target, target_of
+from herd.core.limits import LIST_PAGE, SHOWN_CHARACTERS
+from herd.core.paths import Layout
+from herd.core.text import printable
+from herd.mail import shown
+from herd.mail.mailbox import Mailbox
+from herd.mail.shown import Shown
+from herd.presence.record import Record
+from herd.presence.registry import Registry, names_of, sleeping_keys
+from herd.presence.session_file import read_session_file
+from roles.model import Allowed, Party
+
+
+class Recipient(NamedTuple):
+    """A resolved target: what the envelope says, and the session it means."""
+
+    to: str
+    key: str
+
+
+class Listing:
+    """The calling session's view of the registry.
+
+    Args:
+        layout: The folders of this machine.
+        registry: Where records are read.
+        authority: Asked about each peer.
+        own: The calling session.
+        mailbox: Where what was shown is kept.
+        clock: Says when.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        registry: Registry,
+        authority: Authority,
+        own: Own,
+        mailbox: Mailbox,
+        clock: Clock,
+    ) -> None:
+        self._layout = layout
+        self._registry = registry
+        self._authority = authority
+        self._own = own
+        self._mailbox = mailbox
+        self._clock = clock
+
+    async def page(self, query: str | None, cursor: str | None, *, show: bool) -> dict[str, Any]:
+        """Give one page of the peers this session may write to, in the order of their targets.
+
+        Args:
+            query: Only peers with this text in a label or target, whatever its case.
+            cursor: What the page before gave as `next_cursor`.
+            show: Whether the page counts as shown to this session's tools.
+
+        Raises:
+            InvalidParams: the cursor belongs to another query or is none of ours.
+        """
+        after = _read_cursor(cursor, query)
+        with await self._authority.hold():
+            peers = self.eligible()
+        entries = [entry for entry in entries_of(peers) if query is None or _matches(entry, query)]
+        rest = [entry for entry in entries if entry["target"] > after]
+        page = rest[:LIST_PAGE]
+        if show:
+            await self._show(page, {names_of(peer)[0]: peer.key for peer in peers})
+        more = {"next_cursor": _cursor(query, page[-1]["target"])} if len(rest) > len(page) else {}
+        return {"peers": page, **more}
+
+    def eligible(self) -> list[Record]:
+        """Give the listed sessions of the caller's role that it may write to, by target.
+
+        Two sessions with one target are both left out: a message to it could reach either.
+        """
+        judge, me = self._authority.judge, self._own.as_party()
+        found: dict[str, list[Record]] = {}
+        for record in self._registry.listed():
+            presence = record.presence
+            if presence is None or record.key == self._own.key or presence.role != self._own.role:
+                continue
+            if isinstance(judge.verdict(me, Party(record.key, presence.role, record.kind)), Allowed):
+                found.setdefault(names_of(record)[0], []).append(record)
+        return [records[0] for _, records in sorted(found.items()) if len(records) == 1]
+
+    async def shown(self, target: str) -> Recipient:
+        """Resolve what a tool gave: an exact target or peer id that was shown to this session.
+
+        Raises:
+            UnknownTarget: it was not shown to this session, or is this session itself.
+            AmbiguousTarget: another session of this machine has the same target.
+        """
+        self._require_other(target)
+        if not (is_target(target) or is_peer_id(target)):
+            raise UnknownTarget(f"{printable(target)!r} is no target; names and paths are not accepted")
+        peer = await self._mailbox.read(lambda connection: shown.find(connection, target))
+        if peer is None:
+            raise UnknownTarget(f"{target} was not shown to this session")
+        if any(key != peer.key for key in self._with_target(target)):
+            raise AmbiguousTarget(f"two sessions of this machine have the target {target}")
+        return Recipient(target, peer.key)
+
+    def named(self, text: str) -> Recipient:
+        """Resolve what a person typed: a target, a peer id, or a name that one eligible peer alone bears.
+
+        Raises:
+            UnknownTarget: nothing bears it, or it is this session itself.
+            AmbiguousTarget: several do; `candidates` are their exact targets.
+        """
+        self._require_other(text)
+        if is_target(text):
+            keys = self._with_target(text)
+        elif is_peer_id(text):
+            keys = {record.key for record in self._registry.listed() if text in names_of(record)}
+        else:
+            return self._by_name(text)
+        if len(keys) > 1:
+            raise AmbiguousTarget(f"two sessions of this machine have the target {text}")
+        if not keys:
+            raise UnknownTarget(f"no session of this machine is {printable(text)}")
+        return Recipient(text, keys.pop())
+
+    def _by_name(self, name: str) -> Recipient:
+        peers = self.eligible()
+        entries = entries_of(peers)
+        found = [
+            Recipient(entry["target"], peer.key)
+            for entry, peer in zip(entries, peers, strict=True)
+            if peer.presence and name in {peer.presence.name, entry.get("name")}
+        ]
+        if len(found) > 1:
+            targets = [recipient.to for recipient in found]
+            raise AmbiguousTarget(
+                f"{len(found)} sessions are named {printable(name)!r}: {', '.join(targets)}",
+                candidates=targets,
+            )
+        if not found:
+            raise UnknownTarget(f"no session that may be written to is named {printable(name)!r}")
+        return found[0]
+
+    def _with_target(self, target: str) -> set[str]:
+        """Give the keys of every session here with that target, running or not."""
+        keys = {record.key for record in self._registry.scan() if target in names_of(record)}
+        for key in sleeping_keys(self._layout):
+            file = None if key in keys else read_session_file(self._layout, key)
+            if file is not None and target_of(file.role, key) == target:
+                keys.add(key)
+        return keys
+
+    def _require_other(self, target: str) -> None:
+        if target in self._own.names:
+            raise UnknownTarget("that target is this session itself")
+
+    async def _show(self, page: list[dict[str, Any]], keys: dict[str, str]) -> None:
+        known = await self._mailbox.read(shown.every) or {}
+        new = [
+            Shown(entry["target"], keys[entry["target"]], entry.get("name"))
+            for entry in page
+            if entry["target"] not in known
+        ]
+        if new:
+            now = self._clock.wall_ms()
+            await self._mailbox.run(lambda connection: shown.remember(connection, new, now))
+
+
+def entries_of(peers: list[Record]) -> list[dict[str, Any]]:
+    """Give the entries that tools and commands show, in the order given.
+
+    Peers that bear one name get the end of their target behind it, so that no two entries look alike.
+    """
+    names = [peer.presence.name if peer.presence else None for peer in peers]
+    return [_entry(peer, twin=names.count(name) > 1) for peer, name in zip(peers, names, strict=True)]
+
+
+def _entry(record: Record, *, twin: bool) -> dict[str, Any]:
+    target = names_of(record)[0]
+    presence = record.presence
+    assert presence is not None, "only listed records have an entry"
+    name = printable(presence.name, SHOWN_CHARACTERS - 5) if presence.name else None
+    labels = {
+        "name": f"{name}-{target[-4:]}" if name and twin else name,
+        "cwd": printable(presence.cwd, None) if presence.cwd else None,
+        "repo": printable(presence.repo) if presence.repo else None,
+        "branch": printable(presence.branch) if presence.branch else None,
+        "workspace_label": printable(presence.workspace_label) if presence.workspace_label else None,
+        "activity": presence.activity,
+        "since": presence.since,
+    }
+    return {"target": target, **{label: value for label, value in labels.items() if value is not None}}
+
+
+def _matches(entry: dict[str, Any], query: str) -> bool:
+    wanted = query.casefold()
+    return any(wanted in value.casefold() for value in entry.values() if isinstance(value, str))
+
+
+def _cursor(query: str | None, target: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([query, target]).encode()).decode()
+
+
+def _read_cursor(cursor: str | None, query: str | None) -> str:
+    if cursor is None:
+        return ""
+    try:
+        asked, target = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        raise InvalidParams("cursor is none that list_peers gave", field="cursor") from None
+    if asked != query or not isinstance(target, str):
+        raise InvalidParams("cursor belongs to another query", field="cursor")
+    return target

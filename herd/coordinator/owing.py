@@ -1,0 +1,141 @@
+"""Receipts that are owed: told to each sender until it has confirmed them.
+
+A change of state is told at once; that a message was accepted the sender heard as the answer to its send, so
+it is told again only when the two are in contact anyway. A sender that sleeps is told by a visit.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+
+from herd.coordinator.tasks import Tasks
+from herd.core.backoff import pause_ms
+from herd.core.clock import Clock, first_of
+from herd.core.errors import HerdError
+from herd.mail import inbox
+from herd.mail.inbox import Incoming
+from herd.mail.mailbox import Mailbox
+from herd.mail.reach import Reach
+from herd.mail.receipts import ACCEPTED
+from herd.mail.steps import OFFER_AFTER, OFFER_BEFORE, Step, no_step
+
+
+class Owing:
+    """Tells receipts, one sender at a time and every sender by itself.
+
+    Args:
+        mailbox: The session's own.
+        reach: Gives the custody of a sender by its session key.
+        tasks: Runs the telling.
+        clock: Paces what has to be told again.
+        jitter: Gives a number in [0, 1) for each pause.
+        step: The fault-test seam.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        reach: Callable[[str], Awaitable[Reach]],
+        tasks: Tasks,
+        *,
+        clock: Clock,
+        jitter: Callable[[], float],
+        step: Step = no_step,
+    ) -> None:
+        self._mailbox = mailbox
+        self._reach = reach
+        self._tasks = tasks
+        self._clock = clock
+        self._jitter = jitter
+        self._step = step
+        self._again: dict[str, asyncio.Event] = {}
+        self._in_contact: set[str] = set()
+        self._pausing: set[str] = set()
+        self._moved = asyncio.Event()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any receipt is still to be told."""
+        return bool(self._again)
+
+    async def start(self) -> None:
+        """Tell what a former instance of this session still owes."""
+        rows = await self._mailbox.read(inbox.owed) or []
+        for key in {row.sender_key for row in rows if row.receipt.state != ACCEPTED}:
+            self.due(key)
+
+    def contact(self, key: str) -> None:
+        """Tell everything owed to a sender whose connection has just been proved."""
+        self._in_contact.add(key)
+        self.due(key)
+
+    def due(self, key: str) -> None:
+        """Tell a sender what it is owed now."""
+        again = self._again.get(key)
+        if again is None:
+            self._again[key] = asyncio.Event()
+            self._tasks.create_task(self._tell(key))
+        else:
+            again.set()
+
+    async def told(self) -> None:
+        """Wait until every sender has been told, or at least tried."""
+        while set(self._again) - self._pausing:
+            self._moved.clear()
+            await self._moved.wait()
+
+    def retry(self) -> None:
+        """Try every sender again at once."""
+        for again in self._again.values():
+            again.set()
+
+    async def _tell(self, key: str) -> None:
+        again = self._again[key]
+        attempt = 0
+        try:
+            while True:
+                again.clear()
+                if await self._tell_once(key):
+                    attempt = 0
+                    if not again.is_set():
+                        return
+                    continue
+                attempt += 1
+                self._pausing.add(key)
+                self._moved.set()
+                await first_of(again, self._clock, pause_ms(attempt, self._jitter()) / 1000)
+                self._pausing.discard(key)
+        finally:
+            del self._again[key]
+            self._pausing.discard(key)
+            self._moved.set()
+
+    async def _tell_once(self, key: str) -> bool:
+        """Tell what is owed; False where it has to be tried again."""
+        contact = key in self._in_contact
+        self._in_contact.discard(key)
+        try:
+            rows = await self._mailbox.read(lambda connection: inbox.owed(connection, key)) or []
+            due = [row for row in rows if contact or row.receipt.state != ACCEPTED]
+            if due:
+                reach = await self._reach(key)
+                for row in due:
+                    await self._offer(reach, row)
+        except HerdError as refusal:
+            return not refusal.may_pass
+        return True
+
+    async def _offer(self, reach: Reach, row: Incoming) -> None:
+        self._step(OFFER_BEFORE)
+        try:
+            await reach.offer(row.receipt._replace(custody_id=self._mailbox.custody_id))
+        except HerdError as refusal:
+            if refusal.may_pass:
+                raise
+            # The sender knows no such message, so there is nobody left to confirm it.
+        self._step(OFFER_AFTER)
+
+        def work(connection: sqlite3.Connection) -> None:
+            inbox.settle(connection, row.sequence, row.receipt.cursor)
+
+        await self._mailbox.run(work)

@@ -1,0 +1,211 @@
+"""What another coordinator may ask of this one: the handshake, and `peer.*` after it.
+
+Gates in order: the caller has proved an instance; that instance is still on record (one stat); then the
+method's own. The sender of a message is the caller's record and nothing that the message says.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from herd.coordinator.authority import Authority
+from herd.coordinator.connections import Connections, Peer
+from herd.coordinator.delivery import Delivery
+from herd.coordinator.health import Health
+from herd.coordinator.own import Own, party_of, sender_of
+from herd.core.clock import Clock
+from herd.core.errors import (
+    AuthenticationFailed,
+    CapabilityDenied,
+    HerdError,
+    InvalidParams,
+    MethodNotFound,
+    ScopeDenied,
+    TargetEnded,
+    UnknownTarget,
+)
+from herd.core.identity import is_peer_id
+from herd.core.limits import Limits
+from herd.mail import inbox, outbox
+from herd.mail.inbox import Acceptance, Sender
+from herd.mail.mailbox import Mailbox
+from herd.mail.receipts import REPLIED
+from herd.mail.outbox import Outgoing
+from herd.mail.routes import Progress
+from herd.mail.steps import INBOX_AFTER, INBOX_BEFORE, Step, no_step
+from herd.mail.wire import Envelope, checked_status, read_envelope, read_receipt, receipt_to_wire
+from herd.presence.record import RECEIVE, SEND, Record
+from herd.presence.registry import Registry
+from herd.rpc.connection import Connection
+from herd.rpc.handshake import Identity, NonceMemory, ServerHandshake
+from roles.model import require
+
+_log = logging.getLogger("herd.coordinator.peers")
+
+
+class Inner(NamedTuple):
+    """The parts of a coordinator that answer peers."""
+
+    own: Own
+    identity: Identity
+    nonces: NonceMemory
+    registry: Registry
+    capabilities: tuple[str, ...]
+    authority: Authority
+    mailbox: Mailbox
+    delivery: Delivery
+    health: Health
+    limits: Limits
+    clock: Clock
+    progressed: Callable[[Progress], None]
+    recorded: Callable[[Outgoing], None]
+    step: Step = no_step
+
+
+class PeerHandler:
+    """Answers one connection, dialled or accepted, whose other end is or wants to be a peer."""
+
+    def __init__(self, inner: Inner, connections: Connections) -> None:
+        self._inner = inner
+        self._connections = connections
+        self._handshake = ServerHandshake(
+            inner.identity, inner.nonces, self._key_on_record, inner.capabilities
+        )
+
+    async def request(self, connection: Connection, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """See `Handler.request`."""
+        if method in {"peer.hello", "peer.authenticate"}:
+            return self._prove(connection, method, params)
+        if not isinstance(connection.principal, Peer):
+            connection.finish()
+            raise AuthenticationFailed(f"{method} came before the handshake")
+        if method == "peer.read":
+            raise ScopeDenied("only a session's own host reads its inbox")
+        if method.startswith(("session.", "resource.")):
+            raise CapabilityDenied(f"a peer may not call {method}")
+        answer = {"peer.send": self._send, "peer.status": self._status, "peer.receipt": self._receipt}.get(
+            method
+        )
+        if answer is None:
+            raise MethodNotFound(f"there is no method {method}")
+        return await answer(self._caller(connection), params)
+
+    def notification(self, connection: Connection, method: str, params: dict[str, Any]) -> None:
+        """Drop it: a notification stores nothing and proves nothing."""
+
+    def _prove(self, connection: Connection, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if method == "peer.hello":
+                return self._handshake.hello(params)
+            result = self._handshake.authenticate(params)
+            record = self._on_record(self._handshake.peer_instance_id)
+            stamp = self._inner.registry.stamp(record.key) if record else None
+            if record is None or stamp is None:
+                raise AuthenticationFailed("your instance has just left the record")
+        except HerdError:
+            connection.finish()
+            raise
+        # In the next turn of the loop, so that our own requests on it come after this answer.
+        asyncio.get_running_loop().call_soon(self._connections.proved, Peer(record, stamp), connection)
+        connection.principal = Peer(record, stamp)
+        return result
+
+    def _key_on_record(self, instance_id: str) -> str | None:
+        record = self._on_record(instance_id)
+        return record.public_key if record else None
+
+    def _on_record(self, instance_id: str) -> Record | None:
+        record = self._inner.registry.instance(instance_id)
+        return record if record is not None and self._inner.registry.lives(record) else None
+
+    def _caller(self, connection: Connection) -> Record:
+        """Give the caller's record as it is now: one stat where it has not changed since the last request."""
+        peer: Peer = connection.principal
+        stamp = self._inner.registry.stamp(peer.record.key)
+        if stamp != peer.stamp:
+            record = self._inner.registry.record(peer.record.key)
+            same = record is not None and (record.instance_id, record.public_key) == (
+                peer.record.instance_id,
+                peer.record.public_key,
+            )
+            if record is None or stamp is None or not same:
+                connection.finish()
+                raise AuthenticationFailed("your instance is no longer on record")
+            connection.principal = peer = Peer(record, stamp)
+        return peer.record
+
+    async def _send(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+        inner = self._inner
+        if SEND not in caller.capabilities or RECEIVE not in inner.capabilities:
+            raise CapabilityDenied("sending here needs message.send there and message.receive here")
+        envelope = read_envelope(params)
+        sender = sender_of(caller)
+        if envelope.sender.session != sender.target:
+            raise InvalidParams("from.session is not the session that this connection proved", field="from")
+        self._require_own(envelope.to)
+        inner.health.require()
+        with await inner.authority.hold():
+            require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
+            inner.step(INBOX_BEFORE)
+            accepted = await inner.mailbox.run(self._acceptance(envelope, sender))
+            inner.step(INBOX_AFTER)
+        if accepted.new:
+            inner.delivery.arrived()
+            if envelope.reply_to is not None:
+                await self._answered(envelope.reply_to)
+        return receipt_to_wire(accepted.receipt)
+
+    def _acceptance(self, envelope: Envelope, sender: Sender) -> Callable[[sqlite3.Connection], Acceptance]:
+        inner = self._inner
+        now = inner.clock.wall_ms()
+
+        def work(connection: sqlite3.Connection) -> Acceptance:
+            return inbox.accept(
+                connection,
+                envelope,
+                sender,
+                custody_id=inner.mailbox.custody_id or "",
+                inbox_messages=inner.limits.inbox_messages,
+                now_ms=now,
+            )
+
+        return work
+
+    async def _answered(self, message_id: str) -> None:
+        row = await self._inner.mailbox.run(lambda connection: outbox.find(connection, message_id))
+        if row is not None and row.receipt.state == REPLIED:
+            self._inner.recorded(row)
+            self._inner.progressed(Progress(row.receipt))
+
+    async def _status(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+        question = checked_status(params)
+        sender = sender_of(caller)
+        custody_id = self._inner.mailbox.custody_id
+        row = await self._inner.mailbox.read(
+            lambda connection: inbox.find(connection, sender.key, question.message_id, question.to)
+        )
+        if row is None:
+            raise UnknownTarget(f"message {question.message_id} of yours has not come here")
+        return receipt_to_wire(row.receipt._replace(custody_id=custody_id))
+
+    async def _receipt(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+        if set(params) != {"receipt"}:
+            raise InvalidParams("receipt is the only field", field="receipt")
+        receipt = read_receipt(params["receipt"])
+        row = await self._inner.mailbox.read(
+            lambda connection: outbox.record_receipt(connection, receipt, caller.key)
+        )
+        if row is None:
+            raise ScopeDenied(f"message {receipt.message_id} was not sent by this session")
+        self._inner.recorded(row)
+        self._inner.progressed(Progress(row.receipt))
+        return {"recorded": True}
+
+    def _require_own(self, to: str) -> None:
+        if to in self._inner.own.names:
+            return
+        if is_peer_id(to):
+            raise TargetEnded(f"this session's instance is no longer {to}")
+        raise UnknownTarget(f"this session is not {to}")

@@ -1,0 +1,169 @@
+"""The answering side of one connection: what the other side asks, each request in a task of its own.
+
+It owns their number, their order and what a refusal or a fault looks like on the wire; here alone an
+exception becomes a reply. It is ignorant of methods, of reading and of our own requests.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from herd.core.errors import FrameTooLarge, HerdError, InvalidRpc, QueueFull
+from herd.core.limits import RETRY_WHEN_FULL_MS
+from herd.rpc import messages
+from herd.rpc.frames import encode
+from herd.rpc.messages import Notification, Request
+
+if TYPE_CHECKING:
+    from herd.rpc.connection import Connection
+    from herd.rpc.outgoing import OutgoingFrames
+
+_log = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """What answers the other side."""
+
+    async def request(self, connection: "Connection", method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Carry out a request, in a task of its own.
+
+        Raises:
+            HerdError: a refusal, which the caller is told. Any other exception is logged under an id, and
+                the caller is told that id alone.
+        """
+
+    def notification(self, connection: "Connection", method: str, params: dict[str, Any]) -> None:
+        """Take a notification; the other side learns nothing of what becomes of it."""
+
+
+class Answering:
+    """Begins requests in the order of their arrival, answers them, and ends.
+
+    Args:
+        connection: What the handler is told it was asked on.
+        handler: Who answers.
+        outgoing: Where replies go.
+        most: Requests answered at once.
+        frame_bytes: Bytes of one reply without its newline.
+        patience_s: Seconds that the other side has to make room for a refusal, or that requests have to end.
+        cut_off: Called when the other side can be told nothing more.
+
+    Attributes:
+        deaf: Whether what has not begun yet is left out.
+    """
+
+    def __init__(
+        self,
+        connection: "Connection",
+        handler: Handler,
+        outgoing: "OutgoingFrames",
+        *,
+        most: int,
+        frame_bytes: int,
+        patience_s: float,
+        cut_off: Callable[[], None],
+    ) -> None:
+        self.deaf = False
+        self._connection = connection
+        self._handler = handler
+        self._outgoing = outgoing
+        self._most = most
+        self._frame_bytes = frame_bytes
+        self._patience_s = patience_s
+        self._cut_off = cut_off
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    async def begin(self, request: Request, tasks: asyncio.TaskGroup) -> None:
+        """Begin a request, or refuse it where too many are being answered."""
+        if len(self._tasks) < self._most:
+            task = tasks.create_task(self._answer(request))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        text = f"{self._most} of your requests are being answered already"
+        refusal = QueueFull(text, retry_after_ms=RETRY_WHEN_FULL_MS)
+        try:
+            # Nothing is read meanwhile: who asks this much and reads no answers is slowed down, then cut off.
+            async with asyncio.timeout(self._patience_s):
+                await self._reply(request, refusal)
+        except TimeoutError:
+            self._cut_off()
+
+    def take(self, notification: Notification) -> None:
+        """Hand a notification on, once the requests that arrived before it have begun."""
+        # A new task begins by the same queue of the event loop, so neither overtakes the other.
+        asyncio.get_running_loop().call_soon(self._take, notification)
+
+    def cancel(self) -> None:
+        """Cancel every request that is being answered."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def end(self) -> None:
+        """Wait until every request has ended; those that have not in time are cancelled."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._patience_s)
+        self.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _take(self, notification: Notification) -> None:
+        if self.deaf:
+            return
+        try:
+            self._handler.notification(self._connection, notification.method, notification.params)
+        except Exception:  # noqa: BLE001 - a notification is owed no answer, and must end nothing
+            _log.exception("rpc.notification.failed method=%r", notification.method)
+
+    async def _answer(self, request: Request) -> None:
+        if not self.deaf:
+            await self._reply(request, await self._outcome(request))
+
+    async def _outcome(self, request: Request) -> dict[str, Any] | HerdError:
+        try:
+            return await self._handler.request(self._connection, request.method, request.params)
+        except HerdError as refusal:
+            return refusal
+        except asyncio.CancelledError:
+            # Passed on if this task was cancelled. Otherwise something that the handler waited for was, and
+            # the caller is owed an answer.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return _fault(request)
+        except Exception:  # noqa: BLE001 - `_fault` logs it, and the wire does not tell it
+            return _fault(request)
+
+    async def _reply(self, request: Request, outcome: dict[str, Any] | HerdError) -> None:
+        try:
+            frame = self._encoded(request, outcome)
+        except FrameTooLarge:
+            self._cut_off()  # not even a refusal fits, so `frame_bytes` is tiny
+            return
+        await self._outgoing.put(frame)
+
+    def _encoded(self, request: Request, outcome: dict[str, Any] | HerdError) -> bytes:
+        try:
+            if not isinstance(outcome, HerdError):
+                return encode(messages.success(request.id, outcome), self._frame_bytes)
+        except FrameTooLarge as refusal:
+            outcome = refusal
+        except HerdError:
+            outcome = _fault(request)
+        try:
+            return encode(messages.failure(request.id, outcome), self._frame_bytes)
+        except HerdError:
+            bare = type(outcome)("the reason does not fit into a frame")
+            return encode(messages.failure(request.id, bare), self._frame_bytes)
+
+
+def _fault(request: Request) -> InvalidRpc:
+    """Log the exception being handled, and give what the caller is told of it."""
+    fault = secrets.token_hex(4)
+    _log.exception("rpc.request.failed fault=%s method=%r", fault, request.method)
+    return InvalidRpc(f"internal fault {fault}")

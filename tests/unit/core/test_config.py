@@ -1,0 +1,340 @@
+import json
+import os
+import pwd
+import subprocess
+import sys
+
+import pytest
+
+from herd.core.config import Place, child_environment, environment, herdr_place, load
+from herd.core.errors import InvalidParams
+from herd.core.limits import CONFIG_BYTES, DEFAULT_LIMITS, Limits
+
+RECORD_OPENS = """
+import json, os, sys
+from herd.core import config
+import tomllib
+opened = []
+sys.addaudithook(lambda event, found: opened.append(str(found[0])) if event == "open" else None)
+limits = config.load(os.environ).limits
+print(json.dumps([limits.connections, sorted({path for path in opened if path.endswith(".toml")})]))
+"""
+
+
+@pytest.fixture
+def environ(tmp_path):
+    return {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+@pytest.fixture
+def write(tmp_path):
+    file = tmp_path / "config" / "herd" / "config.toml"
+    file.parent.mkdir(parents=True)
+
+    def write_it(content):
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(file)
+
+    return write_it
+
+
+class TestDataRoot:
+    @pytest.mark.requirement("A-storage-10")
+    @pytest.mark.parametrize(
+        ("variables", "expected"),
+        [
+            ({"HERD_HOME": "/data", "XDG_STATE_HOME": "/state"}, "/data"),
+            ({"HERD_HOME": "", "XDG_STATE_HOME": "/state"}, "/state/herd"),
+            ({"XDG_STATE_HOME": "/state"}, "/state/herd"),
+            ({"XDG_STATE_HOME": ""}, "/home/u/.local/state/herd"),
+            ({"XDG_STATE_HOME": "relative"}, "/home/u/.local/state/herd"),
+            ({"XDG_STATE_HOME": "~/state"}, "/home/u/.local/state/herd"),
+            ({}, "/home/u/.local/state/herd"),
+        ],
+    )
+    def test_it_is_found_in_its_order_and_resolved_once(self, variables, expected):
+        changing = {"HOME": "/home/u", **variables}
+        settings = load(changing)
+        changing.clear()
+
+        assert settings.home == expected
+
+    @pytest.mark.parametrize("home", ["herd", "./herd", "../herd", "~/herd", " /herd"])
+    def test_a_relative_one_is_refused_and_not_guessed(self, home):
+        with pytest.raises(InvalidParams, match=r"HERD_HOME.*not absolute"):
+            load({"HOME": "/home/u", "HERD_HOME": home})
+
+    @pytest.mark.parametrize("variables", [{}, {"HOME": ""}, {"HOME": "relative"}])
+    def test_without_a_home_in_the_environment_the_user_database_has_one(self, variables):
+        expected = pwd.getpwuid(os.geteuid()).pw_dir
+
+        assert load({"XDG_CONFIG_HOME": "/nowhere", **variables}).home == f"{expected}/.local/state/herd"
+
+    def test_a_long_home_with_a_space_and_other_letters_is_kept(self):
+        home = "/home/" + "ü x" * 60
+        assert load({"HOME": home}).home == f"{home}/.local/state/herd"
+
+    @pytest.mark.machine
+    def test_a_user_without_any_home_is_told_what_to_set(self):
+        code = "import os, pwd; from herd.core.config import load; os.setuid(12345); load({})"
+        failed = subprocess.run(
+            [sys.executable, "-c", code],
+            check=False,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=30,
+        )
+
+        assert "set HOME or HERD_HOME" in failed.stderr
+
+
+class TestSettings:
+    def test_without_a_file_the_defaults_are_in_force(self, environ, tmp_path):
+        settings = load(environ)
+
+        assert settings.limits == DEFAULT_LIMITS
+        assert settings.config_file == f"{tmp_path}/config/herd/config.toml"
+
+    @pytest.mark.parametrize("content", ["", "# nothing\n", "[limits]\n"])
+    def test_an_empty_file_changes_nothing(self, environ, write, content):
+        write(content)
+        assert load(environ).limits == DEFAULT_LIMITS
+
+    @pytest.mark.parametrize("key", Limits._fields)
+    def test_each_limit_can_be_chosen_and_the_others_stay(self, environ, write, key):
+        write(f"[limits]\n{key} = 77\n")
+
+        assert load(environ).limits == DEFAULT_LIMITS._replace(**{key: 77})
+
+    @pytest.mark.requirement("A-config-12")
+    def test_no_other_file_is_ever_opened(self, tmp_path):
+        decoys = [
+            tmp_path / "home" / ".config" / "herd" / "config.toml",
+            tmp_path / "home" / ".herd.toml",
+            tmp_path / "cwd" / "config.toml",
+            tmp_path / "cwd" / "herd.toml",
+            tmp_path / "data" / "config.toml",
+        ]
+        chosen = tmp_path / "config" / "herd" / "config.toml"
+        for file, value in [*((decoy, 3) for decoy in decoys), (chosen, 5)]:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"[limits]\nconnections = {value}\n", encoding="utf-8")
+        variables = {
+            "HOME": str(tmp_path / "home"),
+            "HERD_HOME": str(tmp_path / "data"),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+
+        def ask(**more):
+            done = subprocess.run(
+                [sys.executable, "-c", RECORD_OPENS],
+                check=True,
+                capture_output=True,
+                cwd=tmp_path / "cwd",
+                env={**variables, **more},
+                timeout=30,
+            )
+            return json.loads(done.stdout)
+
+        assert ask(XDG_CONFIG_HOME=str(tmp_path / "config")) == [5, [str(chosen)]]
+        assert ask(XDG_CONFIG_HOME="config") == [3, [str(decoys[0])]]
+        assert ask() == [3, [str(decoys[0])]]
+
+    @pytest.mark.requirement("A-config-09")
+    @pytest.mark.parametrize(
+        ("content", "key"),
+        [
+            ('coordination_directory = "/x"', "coordination_directory"),
+            ("frame_bytes = 5", "frame_bytes"),
+            ("[limit]\nframe_bytes = 5", "limit"),
+            ("[limits]\nframe_byte = 5", "limits.frame_byte"),
+            ("[limits]\n_replace = 5", "limits._replace"),
+            ("[limits]\ncount = 5", "limits.count"),
+            ("[limits.frame_bytes]\nx = 5", "limits.frame_bytes"),
+            ('"\\u001b[31m" = 5', "\\x1b[31m"),
+            ("[limits]\n[other]\n", "other"),
+        ],
+    )
+    def test_an_unknown_key_is_an_error_that_names_it_and_the_file(self, environ, write, content, key):
+        file = write(content)
+        with pytest.raises(InvalidParams) as refused:
+            load(environ)
+
+        assert refused.value.message.startswith(f"{file}: ")
+        assert f"'{key}'" in refused.value.message
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "0",
+            "-1",
+            "true",
+            "false",
+            "1.0",
+            "1e3",
+            "inf",
+            "nan",
+            '"5"',
+            "[5]",
+            "{}",
+            "1979-05-27",
+            "2147483648",
+            "9" * 4_000,
+        ],
+    )
+    def test_a_limit_that_is_no_positive_whole_number_is_an_error_that_names_it(self, environ, write, value):
+        file = write(f"[limits]\ninbox_messages = {value}\n")
+        with pytest.raises(InvalidParams) as refused:
+            load(environ)
+
+        assert refused.value.message.startswith(f"{file}: 'limits.inbox_messages'")
+
+    @pytest.mark.parametrize("content", ["limits = 5", "limits = []", "[[limits]]\nframe_bytes = 5"])
+    def test_limits_that_are_no_table_are_refused(self, environ, write, content):
+        file = write(content)
+        with pytest.raises(InvalidParams, match=f"{file}: 'limits' is no table"):
+            load(environ)
+
+    def test_what_is_no_toml_is_told_with_its_line(self, environ, write):
+        file = write("[limits]\nframe_bytes = 5\nnonsense\n")
+        with pytest.raises(InvalidParams) as refused:
+            load(environ)
+
+        assert refused.value.message.startswith(f"{file}: ")
+        assert "line 3" in refused.value.message
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"\xff\xfe",
+            b"# caf\xe9\n",
+            b"a = " + b"[" * 30_000,
+            b"a = " + b"9" * 10_000,
+            b"a = 2024-13-45",
+            b"\x00",
+            "\ufeff[limits]\n".encode(),
+            b"[limits]\nframe_bytes = 1\nframe_bytes = 2\n",
+        ],
+    )
+    def test_damage_of_any_kind_is_an_error_that_names_the_file(self, environ, write, content):
+        file = write(content)
+        with pytest.raises(InvalidParams, match=f"^{file}: "):
+            load(environ)
+
+    def test_a_file_over_its_bound_is_refused(self, environ, write):
+        write(b"#" * CONFIG_BYTES)
+        assert load(environ).limits == DEFAULT_LIMITS
+
+        file = write(b"#" * (CONFIG_BYTES + 1))
+        with pytest.raises(InvalidParams, match=f"{file}.*{CONFIG_BYTES} bytes"):
+            load(environ)
+
+    def test_a_link_to_the_settings_is_followed(self, environ, write, tmp_path):
+        file = write("[limits]\nconnections = 9\n")
+        os.rename(file, tmp_path / "dotfiles.toml")
+        os.symlink(tmp_path / "dotfiles.toml", file)
+
+        assert load(environ).limits.connections == 9
+
+    @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("config.toml", path)])
+    def test_what_is_no_file_is_refused_without_blocking(self, environ, write, make):
+        file = write("")
+        os.unlink(file)
+        make(file)
+
+        with pytest.raises(InvalidParams, match=f"^{file}: "):
+            load(environ)
+
+    def test_a_file_where_the_folder_should_be_holds_no_settings(self, environ, tmp_path):
+        (tmp_path / "config").write_bytes(b"")
+
+        assert load(environ).limits == DEFAULT_LIMITS
+
+
+class TestHerdrPlace:
+    IN_PANE = {  # noqa: RUF012 - no test changes it
+        "HERDR_ENV": "1",
+        "HERDR_SOCKET_PATH": "/run/herdr.sock",
+        "HERDR_PANE_ID": "p1",
+        "HERDR_TAB_ID": "t1",
+        "HERDR_WORKSPACE_ID": "w1",
+    }
+
+    def test_a_managed_pane_is_known_by_its_socket_and_ids(self):
+        assert herdr_place(self.IN_PANE) == Place("/run/herdr.sock", "p1", "t1", "w1")
+
+    def test_a_popup_has_no_pane(self):
+        without = {key: value for key, value in self.IN_PANE.items() if key != "HERDR_PANE_ID"}
+
+        assert herdr_place(without) == Place("/run/herdr.sock", None, "t1", "w1")
+        assert herdr_place({**self.IN_PANE, "HERDR_PANE_ID": ""}).pane_id is None
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"HERDR_ENV": "0"},
+            {"HERDR_ENV": ""},
+            {"HERDR_ENV": "true"},
+            {"HERDR_SOCKET_PATH": ""},
+            {"HERDR_SOCKET_PATH": "herdr.sock"},
+            {"HERDR_SOCKET_PATH": "none"},
+        ],
+    )
+    def test_anything_less_is_nowhere_and_carries_no_ids(self, change):
+        assert herdr_place({**self.IN_PANE, **change}) == Place("none", None, None, None)
+
+    def test_an_empty_environment_is_nowhere(self):
+        assert herdr_place({}) == Place("none")
+
+
+class TestEnvironment:
+    def test_it_is_what_this_process_has_and_does_not_follow_later_changes(self, monkeypatch):
+        monkeypatch.setenv("HERD_HOME", "/before")
+        found = environment()
+        monkeypatch.setenv("HERD_HOME", "/after")
+
+        assert found["HERD_HOME"] == "/before"
+
+    def test_a_child_gets_what_is_listed_and_nothing_of_any_host(self):
+        allowed = {
+            "PATH": "/bin",
+            "HOME": "/home/u",
+            "USER": "u",
+            "LOGNAME": "u",
+            "TMPDIR": "/t",
+            "TZ": "UTC",
+            "LANG": "C",
+            "LC_ALL": "C",
+            "LC_CTYPE": "C",
+        }
+        hosts = dict.fromkeys(
+            [
+                "CLAUDECODE",
+                "CLAUDE_CODE_SESSION_ID",
+                "CODEX_THREAD_ID",
+                "CODEX_HOME",
+                "PI_SESSION",
+                "OPENCODE",
+                "HERDR_PANE_ID",
+                "HERDR_SOCKET_PATH",
+                "HERD_HOME",
+                "HERD_TOKEN",
+                "ANTHROPIC_API_KEY",
+                "TMUX",
+                "OPENAI_API_KEY",
+                "SSH_AUTH_SOCK",
+                "LD_PRELOAD",
+                "PYTHONPATH",
+                "GIT_DIR",
+                "IROH_SECRET",
+                "path",
+            ],
+            "secret",
+        )
+
+        assert child_environment({**hosts, **allowed}) == allowed
+
+    def test_an_absent_variable_stays_absent(self):
+        assert child_environment({}) == {}
+        assert child_environment({"PATH": ""}) == {"PATH": ""}
