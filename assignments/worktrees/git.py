@@ -19,12 +19,12 @@ class GitTopology:
     """Asks the git on the path.
 
     Args:
-        environment: What a child process may see; `GIT_TERMINAL_PROMPT=0` is added.
+        child_environment: What a child process may see; `GIT_TERMINAL_PROMPT=0` is added.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = {
-            **{name: value for name, value in environment.items() if not name.startswith("GIT_")},
+    def __init__(self, child_environment: Mapping[str, str]) -> None:
+        self._child_environment = {
+            **{name: value for name, value in child_environment.items() if not name.startswith("GIT_")},
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
         }
@@ -44,7 +44,7 @@ class GitTopology:
                 *_SAFE,
                 *arguments,
                 cwd=cwd,
-                env=self._environment,
+                env=self._child_environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from herd.coordinator.delivery import Query, shape_message, shape_receipt
 from herd.coordinator.sending import Submission
 from herd.core.errors import InvalidParams, MethodNotFound, NoSession
+from herd.core.identity import TERMINAL
 from herd.core.limits import (
     CALL_ID_CHARACTERS,
     CURSOR_CHARACTERS,
@@ -128,8 +129,10 @@ class AdapterApi:
         self._command = command
         self._binding = asyncio.Lock()
 
-    async def request(self, connection: Connection, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """See `Handler.request`."""
+    async def request(
+        self, connection: Connection | None, method: str, params: dict[str, Any]
+    ) -> dict[str, Any]:
+        """See `Handler.request`; an adapter inside the coordinator's own process has no connection."""
         if method == "session.bind":
             return await self._bound(checked(BindParams, params))
         serve = _METHODS.get(method)
@@ -196,7 +199,8 @@ class AdapterApi:
             offset=params.offset,
             wait_ms=params.wait_ms,
         )
-        handed = await coordinator.delivery.read(self, query)
+        person = self._command and coordinator.own.session.host == TERMINAL
+        handed = await coordinator.delivery.read(self, query, person=person)
         answer: dict[str, Any] = {
             "messages": [shape_message(row, params.offset) for row in handed.messages],
             "receipts": [shape_receipt(row) for row in handed.receipts],

@@ -79,12 +79,13 @@ class Delivery:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def read(self, reader: Hashable, query: Query) -> Handed:
+    async def read(self, reader: Hashable, query: Query, *, person: bool = False) -> Handed:
         """Hand over what waits, or wait for something to come.
 
         Args:
             reader: Who takes it: the messages stay with it until it confirms, releases, or ends.
             query: What it asks for.
+            person: Whether a person reads, who is also given what waits after its last hand-over.
 
         Raises:
             UnknownTarget: `message_id` names no message of this session.
@@ -93,7 +94,7 @@ class Delivery:
         deadline = self._clock.elapsed() + query.wait_ms / 1000
         while True:
             news = self._news  # before looking, so that nothing committed in between is missed
-            handed = await self._take(reader, query)
+            handed = await self._take(reader, query, person=person)
             left = deadline - self._clock.elapsed()
             if handed.messages or handed.receipts or left <= 0:
                 return handed
@@ -129,12 +130,12 @@ class Delivery:
         if released:
             self.arrived()
 
-    async def _take(self, reader: Hashable, query: Query) -> Handed:
+    async def _take(self, reader: Hashable, query: Query, *, person: bool) -> Handed:
         async with self._reading:
             if query.message_id is not None:
                 return await self._take_one(reader, query)
             rows = await self._mailbox.read(inbox.undelivered) or []
-            chosen, more = await self._chosen(rows, query)
+            chosen, more = await self._chosen(rows, query, person=person)
             if chosen:
                 await self._hand_over(reader, chosen)
             receipts, cursor = await self._receipts(query)
@@ -152,11 +153,17 @@ class Delivery:
             await self._hand_over(reader, open_ones)
         return Handed(chosen, [], await self._mailbox.read(counter.last_cursor) or 0, more=False)
 
-    async def _chosen(self, rows: list[Incoming], query: Query) -> tuple[list[Incoming], bool]:
+    async def _chosen(
+        self, rows: list[Incoming], query: Query, *, person: bool
+    ) -> tuple[list[Incoming], bool]:
         chosen: list[Incoming] = []
         size = 0
         for row in rows:
-            if not self._is_free(row) or not _asked_for(row, query) or not await self._is_allowed(row):
+            if (
+                not self._is_free(row, person=person)
+                or not _asked_for(row, query)
+                or not await self._is_allowed(row)
+            ):
                 continue
             size += len(row.content.encode())
             if chosen and size > READ_BYTES:
@@ -175,8 +182,8 @@ class Delivery:
                 self._changed(refused)
         return not isinstance(verdict, Denied | Unverified)
 
-    def _is_free(self, row: Incoming) -> bool:
-        return row.sequence not in self._holders and row.handovers < HANDOVERS
+    def _is_free(self, row: Incoming, *, person: bool) -> bool:
+        return row.sequence not in self._holders and (person or row.handovers < HANDOVERS)
 
     def _may_confirm(self, reader: Hashable | None, row: Incoming) -> bool:
         return row.handovers > 0 and (reader is None or self._holders.get(row.sequence) in {None, reader})

@@ -10,16 +10,17 @@ from herd.coordinator.own import Own
 from herd.core.clock import Clock
 from herd.core.errors import AmbiguousTarget, InvalidParams, UnknownTarget
 from herd.core.identity import is_peer_id, is_target, target_of
-from herd.core.limits import LIST_PAGE, SHOWN_CHARACTERS
+from herd.core.limits import LIST_PAGE
 from herd.core.paths import Layout
 from herd.core.text import printable
 from herd.mail import shown
 from herd.mail.mailbox import Mailbox
 from herd.mail.shown import Shown
+from herd.presence.entries import entries_of, matches
 from herd.presence.record import Record
 from herd.presence.registry import Registry, names_of, sleeping_keys
 from herd.presence.session_file import read_session_file
-from roles.model import Allowed, Party
+from roles.discovery import eligible, named
 
 
 class Recipient(NamedTuple):
@@ -71,7 +72,7 @@ class Listing:
         after = _read_cursor(cursor, query)
         with await self._authority.hold():
             peers = self.eligible()
-        entries = [entry for entry in entries_of(peers) if query is None or _matches(entry, query)]
+        entries = [entry for entry in entries_of(peers) if query is None or matches(entry, query)]
         rest = [entry for entry in entries if entry["target"] > after]
         page = rest[:LIST_PAGE]
         if show:
@@ -80,19 +81,8 @@ class Listing:
         return {"peers": page, **more}
 
     def eligible(self) -> list[Record]:
-        """Give the listed sessions of the caller's role that it may write to, by target.
-
-        Two sessions with one target are both left out: a message to it could reach either.
-        """
-        judge, me = self._authority.judge, self._own.as_party()
-        found: dict[str, list[Record]] = {}
-        for record in self._registry.listed():
-            presence = record.presence
-            if presence is None or record.key == self._own.key or presence.role != self._own.role:
-                continue
-            if isinstance(judge.verdict(me, Party(record.key, presence.role, record.kind)), Allowed):
-                found.setdefault(names_of(record)[0], []).append(record)
-        return [records[0] for _, records in sorted(found.items()) if len(records) == 1]
+        """Give the listed sessions that this one may write to; see `roles.discovery.eligible`."""
+        return eligible(self._registry.listed(), self._own.as_party(), self._authority.judge)
 
     async def shown(self, target: str) -> Recipient:
         """Resolve what a tool gave: an exact target or peer id that was shown to this session.
@@ -124,30 +114,13 @@ class Listing:
         elif is_peer_id(text):
             keys = {record.key for record in self._registry.listed() if text in names_of(record)}
         else:
-            return self._by_name(text)
+            peer = named(self.eligible(), text)
+            return Recipient(names_of(peer)[0], peer.key)
         if len(keys) > 1:
             raise AmbiguousTarget(f"two sessions of this machine have the target {text}")
         if not keys:
             raise UnknownTarget(f"no session of this machine is {printable(text)}")
         return Recipient(text, keys.pop())
-
-    def _by_name(self, name: str) -> Recipient:
-        peers = self.eligible()
-        entries = entries_of(peers)
-        found = [
-            Recipient(entry["target"], peer.key)
-            for entry, peer in zip(entries, peers, strict=True)
-            if peer.presence and name in {peer.presence.name, entry.get("name")}
-        ]
-        if len(found) > 1:
-            targets = [recipient.to for recipient in found]
-            raise AmbiguousTarget(
-                f"{len(found)} sessions are named {printable(name)!r}: {', '.join(targets)}",
-                candidates=targets,
-            )
-        if not found:
-            raise UnknownTarget(f"no session that may be written to is named {printable(name)!r}")
-        return found[0]
 
     def _with_target(self, target: str) -> set[str]:
         """Give the keys of every session here with that target, running or not."""
@@ -172,37 +145,6 @@ class Listing:
         if new:
             now = self._clock.wall_ms()
             await self._mailbox.run(lambda connection: shown.remember(connection, new, now))
-
-
-def entries_of(peers: list[Record]) -> list[dict[str, Any]]:
-    """Give the entries that tools and commands show, in the order given.
-
-    Peers that bear one name get the end of their target behind it, so that no two entries look alike.
-    """
-    names = [peer.presence.name if peer.presence else None for peer in peers]
-    return [_entry(peer, twin=names.count(name) > 1) for peer, name in zip(peers, names, strict=True)]
-
-
-def _entry(record: Record, *, twin: bool) -> dict[str, Any]:
-    target = names_of(record)[0]
-    presence = record.presence
-    assert presence is not None, "only listed records have an entry"
-    name = printable(presence.name, SHOWN_CHARACTERS - 5) if presence.name else None
-    labels = {
-        "name": f"{name}-{target[-4:]}" if name and twin else name,
-        "cwd": printable(presence.cwd, None) if presence.cwd else None,
-        "repo": printable(presence.repo) if presence.repo else None,
-        "branch": printable(presence.branch) if presence.branch else None,
-        "workspace_label": printable(presence.workspace_label) if presence.workspace_label else None,
-        "activity": presence.activity,
-        "since": presence.since,
-    }
-    return {"target": target, **{label: value for label, value in labels.items() if value is not None}}
-
-
-def _matches(entry: dict[str, Any], query: str) -> bool:
-    wanted = query.casefold()
-    return any(wanted in value.casefold() for value in entry.values() if isinstance(value, str))
 
 
 def _cursor(query: str | None, target: str) -> str:

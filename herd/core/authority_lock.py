@@ -88,7 +88,6 @@ class AuthorityLock:
             lock = LockFile(self._lock, write=True)
             try:
                 taken = gate.take(LOCK_SH) and lock.take(LOCK_SH)
-                gate.free()
             except BaseException:
                 lock.close()
                 raise

@@ -146,8 +146,6 @@ def _parsed(file: str, content: bytes) -> dict[str, Any]:
 
     try:
         return tomllib.loads(content.decode("utf-8"))
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # ValueError covers wrong UTF-8 and numbers of any length, too
+    # ValueError covers wrong UTF-8 and numbers of any length, too.
+    except (ValueError, RecursionError) as error:
         raise InvalidParams(f"{file}: is no TOML: {error}") from error

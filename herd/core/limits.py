@@ -197,3 +197,15 @@ QUERY_CHARACTERS = 256
 
 CURSOR_CHARACTERS = 2_048
 """Characters of a listing's cursor."""
+
+CLIENT_S = 10
+"""Seconds a command line waits for its session's coordinator."""
+
+TOKEN_BYTES = 256
+"""Bytes of an instance's token file."""
+
+TERMINAL_NAME_CHARACTERS = 64
+"""Characters of a terminal session's name, as in `--as NAME`."""
+
+STDIN_BYTES = 1_048_576
+"""Bytes of a text that a command reads from its standard input before refusing it."""

@@ -7,6 +7,7 @@ This module is ignorant of sessions and hosts.
 
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -73,15 +74,20 @@ def _linux_token(pid: int) -> str | None:
 
 def _linux_ancestors(pid: int) -> list[tuple[int, str]]:
     origin = _origin()
-    found: list[tuple[int, str]] = []
-    child = _visible_stat(pid)
+    return [(ancestor, f"{origin}:{ticks}") for ancestor, ticks in chain(pid, _visible_stat)]
+
+
+def chain(pid: int, look: Callable[[int], _Stat | None]) -> list[tuple[int, int]]:
+    """Follow the parents of a process: the pid and the start of each, as far as `look` shows them."""
+    found: list[tuple[int, int]] = []
+    child = look(pid)
     while child is not None and child.parent > 0 and len(found) < ANCESTORS:
-        parent = _visible_stat(child.parent)
-        # A parent that ended between the two reads may have left its pid to a younger process; no parent is
+        parent = look(child.parent)
+        # A parent that ended between the two looks may have left its pid to a younger process; no parent is
         # younger than its child.
         if parent is None or parent.ticks > child.ticks:
             break
-        found.append((child.parent, f"{origin}:{parent.ticks}"))
+        found.append((child.parent, parent.ticks))
         child = parent
     return found
 

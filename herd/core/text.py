@@ -74,7 +74,7 @@ def quoted(text: str) -> str:
 
 
 def _escaped(one: str) -> str:
-    return json.dumps(one, ensure_ascii=True)[1:-1] if one != "\x7f" else "\\u007f"
+    return json.dumps(one, ensure_ascii=True)[1:-1]
 
 
 def _shown(text: str, kept: str) -> str:

@@ -91,6 +91,7 @@ class Accepting:
                 self._loop.remove_reader(self._sock)
                 self._resuming = self._loop.call_later(ACCEPT_PAUSE_MS / 1_000, self._resume)
                 return
+            sock.setblocking(False)
             if self._admits(sock):
                 self._begin(sock)
             else:
@@ -111,7 +112,6 @@ class Accepting:
 
     def _begin(self, sock: socket.socket) -> None:
         assert self._tasks is not None, "callers are taken while the group is open"
-        sock.setblocking(False)
         self._open += 1
         self._unclaimed.add(sock)
         self._tasks.create_task(self._serve_one(sock)).add_done_callback(self._count_down)

@@ -72,7 +72,7 @@ class Connection:
         self._pending: dict[RpcId, asyncio.Future[Success | Failure | None]] = {}
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
-        self._started = False
+        self._reading: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
         self._closed = asyncio.Event()
 
@@ -94,17 +94,14 @@ class Connection:
         """
         if self._closed.is_set():
             return
-        self._started = True
         try:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(self._outgoing.write())
-                reading = tasks.create_task(self._read(tasks))
+                self._reading = tasks.create_task(self._read(tasks))
                 await self._ending.wait()
-                reading.cancel()
                 await self._answering.end()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._patience_s):
-                        await self._outgoing.flushed()
+                await self._take_leave(self._reading)
+                self._reading.cancel()
                 writing.cancel()
         finally:
             await self._hang_up()
@@ -166,8 +163,10 @@ class Connection:
         """
         self.finish()
         self._answering.cancel()
-        if not self._started:
+        if self._reading is None:
             await self._hang_up()
+        else:
+            self._reading.cancel()
         await self._closed.wait()
 
     async def wait_closed(self) -> None:
@@ -189,11 +188,16 @@ class Connection:
             with suppress(QueueFull, FrameTooLarge):
                 self._outgoing.offer(encode(messages.failure(None, fault), self._frame_bytes))
         self._end()
+        with suppress(OSError):
+            while await self._reader.read(_READ_BYTES):
+                pass  # unread: see `_take_leave`
 
     async def _take_frames(self, tasks: asyncio.TaskGroup) -> HerdError | None:
         """Take frames until the stream ends or one is bad, and give what is wrong with it."""
         while self._decoder.fault is None and (data := await self._reader.read(_READ_BYTES)):
             for frame in self._decoder.feed(data):
+                if self._ending.is_set():
+                    return None
                 try:
                     message = messages.parse(frame)
                 except InvalidRpc as fault:
@@ -218,6 +222,18 @@ class Connection:
         for answer in self._pending.values():
             if not answer.done():
                 answer.set_result(None)
+
+    async def _take_leave(self, reading: asyncio.Task[None]) -> None:
+        """Write what is queued, and give the other side time to read it; both are bounded."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience_s):
+                await self._outgoing.flushed()
+        if not self._outgoing.waiting and self._writer.can_write_eof():
+            # Closing a socket with bytes unread breaks the other side's write, and with it goes the refusal
+            # that it has not read yet. So it is told the end first, and may finish what it is sending.
+            with suppress(OSError):
+                self._writer.write_eof()
+            await asyncio.wait([reading], timeout=self._patience_s)
 
     async def _hang_up(self) -> None:
         self._end()

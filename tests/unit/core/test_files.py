@@ -553,6 +553,23 @@ print(int(created))
 
             assert sorted(answers) == ["0"] * 7 + ["1"]
 
+    def test_a_reader_never_refuses_a_file_that_is_being_created(self, tmp_path):
+        code = """
+import sys
+from herd.core.files import create_private
+for number in range(500):
+    create_private(f"{sys.argv[1]}/{number}", b"whole")
+"""
+        with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as creator:
+            for number in range(500):
+                data = None
+                while data is None and creator.poll() is None:
+                    data = read_private(f"{tmp_path}/{number}", LIMIT)
+                # It may have ended between the read and the poll.
+                assert (data or read_private(f"{tmp_path}/{number}", LIMIT)) == b"whole"
+
+        assert creator.returncode == 0
+
     def test_a_file_with_its_temporary_name_still_beside_it_is_readable(self, tmp_path):
         # What a kill between link(2) and unlink(2) leaves.
         path = file_of(tmp_path / "master.key", b"k" * 32)

@@ -287,11 +287,14 @@ def test_a_released_lock_has_no_owner_and_takes_none(path):
 
 
 def test_an_owner_record_that_is_too_long_is_refused_and_the_old_one_stands(path):
+    longest = OWNER_RECORD_BYTES - 1 - len('{"pid":1,"start":"","id":null}')
     with HeldLock.acquire(path) as held:
         held.write_owner(SOMEBODY)
         with pytest.raises(InvalidParams, match="256"):
-            held.write_owner(Owner(1, "s" * OWNER_RECORD_BYTES, None))
+            held.write_owner(Owner(1, "s" * (longest + 1), None))
         assert probe(path).owner == SOMEBODY
+        held.write_owner(Owner(1, "s" * longest, None))
+        assert probe(path).owner == Owner(1, "s" * longest, None)
 
 
 @pytest.mark.parametrize(
@@ -395,15 +398,21 @@ def test_any_number_holds_it_shared_and_each_release_ends_its_own_hold_only(auth
     assert not first.exclusive
 
 
-def test_it_is_held_alone_against_readers_and_other_writers(authority, tmp_path):
+def test_it_is_held_alone_against_readers_and_other_writers(authority):
     with authority.exclusive(0):
         assert authority.try_shared() is None
         for attempt in (authority.shared, authority.exclusive):
             with pytest.raises(LockTimeout, match=r"authority\.lock"):
                 attempt(0)
     authority.shared(0).release()
-    modes = {stat.S_IMODE(entry.stat().st_mode) for entry in tmp_path.iterdir()}
-    assert (len(list(tmp_path.iterdir())), modes) == (3, {0o600})
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o077, 0o777])
+def test_its_files_are_private_under_any_umask(authority, tmp_path, mask):
+    with umask(mask):
+        authority.exclusive(0).release()
+    modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in tmp_path.iterdir()}
+    assert modes == {f"authority.{kind}": 0o600 for kind in ("lock", "gate", "generation")}
 
 
 def test_a_writer_that_waits_lets_no_new_reader_in(authority):

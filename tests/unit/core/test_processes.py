@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herd.core.errors import RecoveryRequired
-from herd.core.processes import ancestors, has_controlling_terminal, parsed_stat, start_token
+from herd.core.limits import ANCESTORS
+from herd.core.processes import _Stat, ancestors, chain, has_controlling_terminal, parsed_stat, start_token
 
 ROOT = Path(__file__).parents[3]
 BOUND_S = 20
@@ -60,7 +61,7 @@ def test_the_token_of_a_process_is_the_same_whoever_asks_and_whenever():
         assert start_token(os.getpid()) != said
 
 
-@pytest.mark.parametrize("pid", [0, -1, -os.getpid(), BEYOND_EVERY_PID, 2**31, 2**70])
+@pytest.mark.parametrize("pid", [0, -1, -7, BEYOND_EVERY_PID, 2**31, 2**70])
 def test_where_no_process_is_there_is_no_token_and_no_ancestor(pid):
     assert start_token(pid) is None
     assert ancestors(pid) == []
@@ -169,6 +170,26 @@ def test_only_a_process_with_a_controlling_terminal_has_one_whatever_its_streams
     finally:
         os.waitpid(child, 0)
         os.close(terminal)
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ({9: (5, 70), 5: (1, 60), 1: (0, 2)}, [(5, 60), (1, 2)]),
+        ({9: (5, 70), 5: (1, 70), 1: (0, 70)}, [(5, 70), (1, 70)]),
+        ({9: (5, 70), 5: (1, 71), 1: (0, 2)}, []),  # process 5 began after its child: the pid was used again
+        ({9: (5, 70), 5: (4, 60), 4: (1, 61), 1: (0, 2)}, [(5, 60)]),
+        ({9: (5, 70), 1: (0, 2)}, []),  # hidden, or ended meanwhile
+        ({9: (0, 70)}, []),
+        ({}, []),
+    ],
+)
+def test_only_what_can_be_a_parent_is_an_ancestor(shown, expected):
+    assert chain(9, lambda pid: _Stat(*shown[pid]) if pid in shown else None) == expected
+
+
+def test_a_chain_that_never_ends_is_cut():
+    assert len(chain(9, lambda pid: _Stat(pid, 1))) == ANCESTORS
 
 
 def test_looking_leaves_no_file_open():

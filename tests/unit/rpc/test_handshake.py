@@ -493,7 +493,7 @@ class TestForm:
     @pytest.mark.parametrize(
         "field", ["version", "instanceId", "publicKey", "nonce", "proof", "capabilities"]
     )
-    @pytest.mark.parametrize("value", [None, 7, [], {}, "x"])
+    @pytest.mark.parametrize("value", [None, 7, {}, "x"])
     def test_a_malformed_answer_is_a_failed_proof_and_never_our_caller_s_fault(self, field, value):
         sides = Sides()
         answer = sides.server.hello(sides.client.hello())

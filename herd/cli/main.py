@@ -1,0 +1,87 @@
+"""The command `herd`: finds the command's module, parses, calls, and turns refusals into exit statuses.
+
+A command's module is imported when it is called, so that `herd peers` pays for nothing that sending needs.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from herd.cli import output
+from herd.core.build import check_shadowing
+from herd.core.errors import INTERNAL, HerdError
+from herd.core.version import VERSION
+
+COMMANDS = {
+    "peers": "herd.cli.peers",
+    "send": "herd.cli.send",
+    "inbox": "herd.cli.inbox",
+    "status": "herd.cli.status",
+    "cancel": "herd.cli.cancel",
+    "whoami": "herd.cli.whoami",
+    "doctor": "herd.cli.doctor",
+    "session": "herd.cli.session",
+}
+"""Each command and the module that is it, in the order of the help."""
+
+_INTERRUPTED = 130
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Give the parser.
+
+    Args:
+        only: Import and describe this command alone; all of them where None.
+    """
+    parser = argparse.ArgumentParser(
+        prog="herd",
+        description="Coding-agent sessions of one person find each other and exchange messages.",
+    )
+    parser.add_argument("--version", action="store_true", help="print version and build, and end")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name in [only] if only else COMMANDS:
+        module = import_module(COMMANDS[name])
+        child = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION)
+        child.add_argument("--json", action="store_true", help="print JSON, and refusals as JSON too")
+        module.add_arguments(child)
+        child.set_defaults(run=module.run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    known = words[0] if words and words[0] in COMMANDS else None
+    as_json = "--json" in words
+    try:
+        check_shadowing()
+        options = build_parser(known).parse_args(words)
+        if options.version:
+            return _version()
+        if options.command is None:
+            build_parser().print_help()
+            return 0
+        status: int = options.run(options)
+        output.flush()
+    except HerdError as refusal:
+        output.complain(refusal, as_json=as_json)
+        return refusal.exit_status
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        output.abandon_output()
+        return INTERNAL
+    return status
+
+
+def _version() -> int:
+    from herd.core.build import running_build  # reads every file of ours
+
+    output.put(f"herd {VERSION} · {running_build().sha256[:12]}")
+    output.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""The calling session as a command shows it, running or not."""
+
+from typing import Any
+
+from herd.cli.caller import Caller
+from herd.cli.context import Context
+from herd.core import config
+from herd.core.build import running_build
+from herd.core.identity import DEFAULT_TERMINAL, TERMINAL, target_of
+from roles.model import LEAD, ORDINARY, Party
+
+
+def as_party(caller: Caller) -> Party:
+    """Give the caller as evidence: its record where it runs; a terminal session is an ordinary Lead."""
+    record = caller.record
+    role = record.presence.role if record and record.presence else LEAD
+    return Party(caller.session.key, role, record.kind if record else ORDINARY)
+
+
+def self_view(context: Context, caller: Caller) -> dict[str, Any]:
+    """Give what `session.whoami` gives, without asking anybody."""
+    party = as_party(caller)
+    record = caller.record
+    presence = record.presence if record else None
+    name = presence.name if presence else _terminal_name(caller)
+    build = record.build if record else running_build()
+    return {
+        "target": target_of(party.role or LEAD, party.key),
+        "name": name,
+        "role": party.role,
+        "kind": party.kind,
+        "socket": presence.socket if presence else config.herdr_place(context.environ).socket,
+        "build": build._asdict(),
+    }
+
+
+def _terminal_name(caller: Caller) -> str:
+    return TERMINAL if caller.session.session_id == DEFAULT_TERMINAL else caller.session.session_id

@@ -1,0 +1,81 @@
+"""`herd send`: one message to one session."""
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from herd.cli import output
+from herd.cli.calling import ask
+from herd.cli.context import open_context
+from herd.cli.options import add_as
+from herd.core.errors import InvalidParams
+from herd.core.limits import STDIN_BYTES
+
+HELP = "send a message to a session"
+DESCRIPTION = (
+    "Send a message. TARGET is an exact target, or a name that one peer alone bears. The text is the second "
+    "argument, or standard input where that is `-` or left out."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_as(parser)
+    parser.add_argument("target", metavar="TARGET", help="whom to write to, as `herd peers` shows it")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="the text, or `-` for standard input")
+    parser.add_argument(
+        "--reply-to", metavar="MESSAGE", help="the message of that peer which this one answers"
+    )
+    parser.add_argument("--topic", metavar="TOPIC", help="a few words on what it is about")
+    parser.add_argument(
+        "--no-reply-needed", action="store_true", help="tell the recipient that no answer is expected"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Send it."""
+    params: dict[str, Any] = {"target": exact_text(options.target), "message": _text(options.text)}
+    for field in ("reply_to", "topic"):
+        if getattr(options, field) is not None:
+            params[field] = exact_text(getattr(options, field))
+    if options.no_reply_needed:
+        params["no_reply_needed"] = True
+    context = open_context()
+    sent = ask(context, context.caller(options.as_name), "session.send", params)
+    if options.json:
+        output.put_json(sent)
+    else:
+        asleep = (
+            "" if sent.get("peer_running", True) else " (that session is not running; its mailbox has it)"
+        )
+        output.put(f"{sent['message_id']}  {sent['status']}{asleep}")
+    return 0
+
+
+def exact_text(argument: str) -> str:
+    """Give an argument as the UTF-8 text its bytes are, whatever the locale made of it.
+
+    Raises:
+        InvalidParams: the bytes are no UTF-8.
+    """
+    return _decoded(os.fsencode(argument), "an argument")
+
+
+def _text(argument: str | None) -> str:
+    if argument not in {None, "-"}:
+        text = exact_text(argument or "")
+    elif argument is None and sys.stdin.isatty():
+        raise InvalidParams("there is no text: give it as the second argument, or `-` and type it")
+    else:
+        text = _decoded(sys.stdin.buffer.read(STDIN_BYTES), "standard input")
+    if not text:
+        raise InvalidParams("the text is empty")
+    return text
+
+
+def _decoded(data: bytes, source: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise InvalidParams(f"{source} is no UTF-8 text at byte {fault.start}") from None

@@ -1,0 +1,60 @@
+"""Looking at a session of this user that is not running, by a visit that changes nothing."""
+
+import sqlite3
+from typing import Any
+
+from herd.cli.context import Context
+from herd.coordinator.adapter_api import shape_status
+from herd.coordinator.delivery import shape_message
+from herd.core.errors import SessionHeld, UnknownTarget
+from herd.core.identity import target_of
+from herd.core.text import printable
+from herd.mail import inbox, outbox
+from herd.mail.visit import look
+from herd.presence.registry import sleeping_keys
+from herd.presence.session_file import SessionFile, read_session_file
+
+
+def key_of(context: Context, target: str) -> str:
+    """Give the session key of a session here that is not running, by its exact target.
+
+    Raises:
+        UnknownTarget: no session here has that target.
+        SessionHeld: it is running; only its own host reads it.
+    """
+    for key in sleeping_keys(context.layout):
+        file = read_session_file(context.layout, key)
+        if file is not None and target_of(file.role, key) == target:
+            if context.living(file.session) is not None:
+                raise SessionHeld(
+                    f"{target} is running, and its own host reads its mailbox",
+                    hint="Run `herd inbox` inside that session.",
+                )
+            return key
+    raise UnknownTarget(f"no session here has the target {printable(target)}")
+
+
+def waiting_in(context: Context, target: str) -> dict[str, Any]:
+    """Give what waits in a sleeping session's inbox, in the shape of `peer_messages`."""
+
+    def work(connection: sqlite3.Connection, _: SessionFile) -> list[dict[str, Any]]:
+        return [shape_message(row) for row in inbox.undelivered(connection)]
+
+    messages = look(context.layout, key_of(context, target), work) or []
+    return {"messages": messages, "receipts": [], "cursor": "0", "timed_out": False}
+
+
+def status_in(context: Context, key: str, message_id: str) -> dict[str, Any]:
+    """Give the receipt of a message that a sleeping session sent.
+
+    Raises:
+        UnknownTarget: it sent none of that id.
+    """
+
+    def work(connection: sqlite3.Connection, _: SessionFile) -> dict[str, Any]:
+        return shape_status(outbox.required(connection, message_id))
+
+    found = look(context.layout, key, work)
+    if found is None:
+        raise UnknownTarget(f"no message {printable(message_id)} was sent by that session")
+    return found
