@@ -59,13 +59,13 @@ def find_caller(registry: Registry, tree: Tree, environ: Mapping[str, str], name
     if hosted is not None:
         if name is not None:
             raise CapabilityDenied(
-                f"this command runs inside a {hosted.session.host} session, and --as names terminal sessions only",
+                f"this command runs in a {hosted.session.host} session, and --as names terminal sessions only",
                 hint="Leave --as out: the command acts for the session it runs in.",
             )
         return Caller(hosted.session, hosted)
     if name is None and not tree.has_terminal:
         raise NoSession(
-            "no session is proven for this command: no host of a session is among its ancestors, and it has no "
+            "no session is proven for this command: no session's host is among its ancestors, and it has no "
             "controlling terminal",
             hint="Name a terminal session of yours: `--as NAME`.",
         )

@@ -13,7 +13,7 @@ from herd.presence.record import Record
 from herd.presence.registry import Registry
 
 if TYPE_CHECKING:
-    from herd.coordinator.coordinator import Opening
+    from herd.coordinator.opening import Opening
 
 
 class Context(NamedTuple):
@@ -43,7 +43,7 @@ class Context(NamedTuple):
     ) -> "Opening":
         """Give what a coordinator of that session is opened with."""
         from assignments.worktrees.git import GitTopology
-        from herd.coordinator.coordinator import Opening
+        from herd.coordinator.opening import Opening
 
         return Opening(
             layout=self.layout,

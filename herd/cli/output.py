@@ -37,7 +37,8 @@ def complain(refusal: HerdError, *, as_json: bool) -> None:
     if as_json:
         text = json.dumps(refusal.to_tool(), ensure_ascii=False)
     else:
-        text = f"herd: {refusal.code}: {printable(refusal.message, None)}\n  {printable(refusal.next_step, None)}"
+        lines = (f"herd: {refusal.code}: {refusal.message}", f"  {refusal.next_step}")
+        text = "\n".join(printable(line, None) for line in lines)
     sys.stderr.buffer.write(text.encode("utf-8", "replace") + b"\n")
     sys.stderr.buffer.flush()
 

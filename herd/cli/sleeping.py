@@ -56,5 +56,8 @@ def status_in(context: Context, key: str, message_id: str) -> dict[str, Any]:
 
     found = look(context.layout, key, work)
     if found is None:
-        raise UnknownTarget(f"no message {printable(message_id)} was sent by that session")
+        raise UnknownTarget(
+            f"no message {printable(message_id)} was sent by that session",
+            hint="Use the message_id that the send gave.",
+        )
     return found

@@ -130,7 +130,10 @@ class AdapterApi:
         self._binding = asyncio.Lock()
 
     async def request(
-        self, connection: Connection | None, method: str, params: dict[str, Any]
+        self,
+        connection: Connection | None,  # noqa: ARG002 - one adapter, one object: it need not know which
+        method: str,
+        params: dict[str, Any],
     ) -> dict[str, Any]:
         """See `Handler.request`; an adapter inside the coordinator's own process has no connection."""
         if method == "session.bind":

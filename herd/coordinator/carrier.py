@@ -1,4 +1,4 @@
-"""The carrier of this machine: from a message in the outbox to the custody of its recipient, and receipts back."""
+"""The carrier of this machine: from an outbox to the custody of the recipient, and receipts back."""
 
 from contextlib import AbstractContextManager
 from typing import NamedTuple

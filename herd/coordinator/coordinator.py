@@ -8,53 +8,48 @@ wires the parts to each other.
 import asyncio
 import logging
 import os
-import random
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from typing import Any
 
-from assignments.worktrees.topology import Topology, Whereabouts
 from herd.coordinator.authority import Authority
 from herd.coordinator.carrier import Local, LocalCarrier
 from herd.coordinator.connections import Connections, Peer
 from herd.coordinator.delivery import Delivery
 from herd.coordinator.door import Door
 from herd.coordinator.health import Health
+from herd.coordinator.listening import Listening
 from herd.coordinator.listing import Listing
+from herd.coordinator.opening import Locks, Opening, remove_former_socket, settled_session_file, take_locks
 from herd.coordinator.owing import Owing
 from herd.coordinator.own import Own, party_of
 from herd.coordinator.peers import Inner, PeerHandler
+from herd.coordinator.presenting import Presenting
 from herd.coordinator.sending import Sending
 from herd.coordinator.tasks import Tasks
+from herd.coordinator.waiting import Waiting
 from herd.core.build import running_build
-from herd.core.clock import Clock, SystemClock
-from herd.core.config import Place
-from herd.core.errors import HerdError, LockTimeout, RecoveryRequired, SessionHeld
-from herd.core.files import private_folder, replace_private
-from herd.core.identity import TERMINAL, SessionName, generated_name
-from herd.core.limits import ACCEPTED_CONNECTIONS_FLOOR, SETTLE_S, VISITOR_WAIT_S, Limits
-from herd.core.locks import HeldLock, Owner
-from herd.core.paths import Layout
+from herd.core.errors import HerdError
+from herd.core.files import replace_private
+from herd.core.identity import DEFAULT_TERMINAL, TERMINAL, generated_name
+from herd.core.limits import SETTLE_S
+from herd.core.locks import Owner
 from herd.core.processes import start_token
-from herd.core.watch import FolderWatch
 from herd.mail import outbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING
 from herd.mail.routes import Progress, Routes
-from herd.mail.steps import Step, no_step
 from herd.presence.publisher import Instance, Publisher
-from herd.presence.record import RECEIVE, SEND, WAIT, Presence, clipped
+from herd.presence.record import RECEIVE, SEND, WAIT, clipped
 from herd.presence.registry import Registry
-from herd.presence.session_file import SessionFile, read_session_file, write_session_file
+from herd.presence.session_file import SessionFile
 from herd.rpc.connection import Connection
 from herd.rpc.handshake import Identity, KeyPair, NonceMemory
-from herd.rpc.unix import Listener, bind
-from roles.eligibility import Judge, OrdinaryLeads
-from roles.model import ORDINARY, Verdict
+from roles.model import Verdict
 
 _log = logging.getLogger("herd.coordinator")
 
@@ -62,31 +57,6 @@ CAPABILITIES = (SEND, RECEIVE, WAIT)
 """What every session may do today."""
 
 _MAY_BE_MORE_BY_NOW = frozenset({PENDING, ACCEPTED, DELIVERED})
-
-
-class Opening(NamedTuple):
-    """What a coordinator is opened for and with; the defaults are the real things."""
-
-    layout: Layout
-    session: SessionName
-    cwd: str
-    limits: Limits
-    topology: Topology
-    place: Place
-    name: str | None = None
-    host_pid: int = 0
-    host_start: str = ""
-    clock: Clock = SystemClock()
-    judge: Judge = OrdinaryLeads()
-    jitter: Callable[[], float] = random.random
-    step: Step = no_step
-
-
-class Locks(NamedTuple):
-    """The two locks that a coordinator holds for life."""
-
-    session: HeldLock
-    mailbox: HeldLock
 
 
 @asynccontextmanager
@@ -100,52 +70,16 @@ async def coordinate(opening: Opening) -> AsyncIterator["Coordinator"]:
             start: the coordinator is then unhealthy, and every call that needs mail says why.
         UnsafeEndpoint: a folder, file or socket is not private to this user.
     """
-    async with AsyncExitStack() as stack:
-        locks = await asyncio.to_thread(_take_locks, opening, stack)
-        file = await asyncio.to_thread(_session_file, opening)
-        group = await stack.enter_async_context(asyncio.TaskGroup())
-        coordinator = Coordinator(opening, locks, file, Tasks(group))
-        try:
+    with ExitStack() as held:
+        locks = await asyncio.to_thread(take_locks, opening, held)
+        file = await asyncio.to_thread(settled_session_file, opening)
+        await asyncio.to_thread(remove_former_socket, opening)
+        async with AsyncExitStack() as stack:
+            group = await stack.enter_async_context(asyncio.TaskGroup())
+            coordinator = Coordinator(opening, locks, file, Tasks(group))
+            stack.push_async_callback(coordinator.stop)
             await coordinator.start()
             yield coordinator
-        finally:
-            await coordinator.stop()
-
-
-def _take_locks(opening: Opening, stack: AsyncExitStack) -> Locks:
-    layout, key = opening.layout, opening.session.key
-    try:
-        session = stack.enter_context(HeldLock.acquire(layout.session_lock(key)))
-    except LockTimeout as busy:
-        holder = busy.details.get("holder")
-        pid = f"process {holder['pid']}" if holder else "another process"
-        raise SessionHeld(
-            f"{pid} coordinates the {opening.session.host} session {opening.session.session_id!r}",
-            holder=holder,
-        ) from None
-    try:
-        mailbox = stack.enter_context(
-            HeldLock.acquire(layout.mailbox_lock(key), wait_ms=VISITOR_WAIT_S * 1000)
-        )
-    except LockTimeout as busy:
-        holder = busy.details.get("holder")
-        pid = holder["pid"] if holder else "unknown"
-        raise LockTimeout(
-            f"a visitor (process {pid}) keeps this session's mailbox for more than {VISITOR_WAIT_S} s",
-            holder=holder,
-        ) from None
-    return Locks(session, mailbox)
-
-
-def _session_file(opening: Opening) -> SessionFile:
-    file = read_session_file(opening.layout, opening.session.key)
-    if file is None:
-        if os.path.lexists(opening.layout.mailbox(opening.session.key)):
-            path = opening.layout.session_file(opening.session.key)
-            raise RecoveryRequired(f"{path} is missing, although its session has a mailbox", path=path)
-        file = SessionFile(opening.session, kind=ORDINARY)
-        write_session_file(opening.layout, file)
-    return file
 
 
 class Coordinator:
@@ -154,34 +88,39 @@ class Coordinator:
     def __init__(self, opening: Opening, locks: Locks, file: SessionFile, tasks: Tasks) -> None:
         self._opening = opening
         self._tasks = tasks
-        self._pid = os.getpid()
-        self._start = start_token(self._pid) or ""
-        self._cwd = opening.cwd
-        self._activity: tuple[str, int] | None = None
-        self._labels = Whereabouts()
         self._locks = locks
-        self._watches: list[FolderWatch] = []
-        self._listener: Listener | None = None
-        self._publisher: Publisher | None = None
         self._token = secrets.token_hex(32)
-        layout, clock, step = opening.layout, opening.clock, opening.step
         self.own = Own(
-            session=opening.session,
+            opening.session,
             kind=file.kind,
+            role=file.role,
             instance_id=str(uuid.uuid4()),
             socket=opening.place.socket,
             name=clipped(opening.name) or _name_for(opening),
-            role=file.role,
         )
         self._identity = Identity(self.own.instance_id, KeyPair.generate())
-        self.registry = Registry(layout)
-        self._authority = Authority(layout, opening.judge)
+        self._nonces = NonceMemory(opening.clock)
+        self.registry = Registry(opening.layout)
+        self._authority = Authority(opening.layout, opening.judge)
+        self._listening = Listening(opening.layout, self.own.instance_id, opening.limits, self._accepted)
+        self._presenting: Presenting | None = None
+        self._join_mail(file)
+        self._join_sending()
+
+    def _join_mail(self, file: SessionFile) -> None:
+        """Join what receives: mailbox, health, delivery."""
+        opening = self._opening
+        clock, step = opening.clock, opening.step
         self.health = Health(self._withdraw, self._restore, clock=clock, jitter=opening.jitter)
-        self.mailbox = Mailbox(layout, file, health=self.health.observed, step=step)
-        self.delivery = Delivery(
-            self.mailbox, self._judged, lambda row: self.owing.due(row.sender_key), clock=clock, step=step
-        )
-        self._nonces = NonceMemory(clock)
+        self.mailbox = Mailbox(opening.layout, file, health=self.health.observed, step=step)
+        self.delivery = Delivery(self.mailbox, self._judged, self._row_changed, clock=clock, step=step)
+        self.listing = Listing(opening.layout, self.registry, self._authority, self.own, self.mailbox, clock)
+        self._waiting = Waiting(opening.layout.peers, self.retry)
+
+    def _join_sending(self) -> None:
+        """Join what carries: connections, routes, owed receipts."""
+        opening, tasks = self._opening, self._tasks
+        layout, clock, step, jitter = opening.layout, opening.clock, opening.step, opening.jitter
         self.connections = Connections(
             self._identity,
             self._nonces,
@@ -201,10 +140,10 @@ class Coordinator:
             clock=clock,
             changed=self._progressed,
             recorded=self._recorded,
-            jitter=opening.jitter,
+            waits=self._waiting.begin,
+            jitter=jitter,
             step=step,
         )
-        self.listing = Listing(layout, self.registry, self._authority, self.own, self.mailbox, clock)
         self.sending = Sending(
             layout,
             self.registry,
@@ -219,7 +158,13 @@ class Coordinator:
             step=step,
         )
         self.owing = Owing(
-            self.mailbox, self.carrier.reach, tasks, clock=clock, jitter=opening.jitter, step=step
+            self.mailbox,
+            self.carrier.reach,
+            tasks,
+            clock=clock,
+            waits=self._waiting.begin,
+            jitter=jitter,
+            step=step,
         )
 
     async def start(self) -> None:
@@ -227,58 +172,50 @@ class Coordinator:
         try:
             await self.mailbox.open()
         except HerdError as fault:
-            _log.error("mailbox.open.failed", extra={"code": fault.code})
+            _log.warning("mailbox.open.failed", extra={"code": fault.code, "reason": fault.message})
             self.health.fault = fault
-        await self._listen()
-        if self.health.fault is None:
-            self._publish()
-            self._tasks.create_task(self._enrich())
-            for row in await self.mailbox.read(outbox.pending) or []:
-                self.routes.add(row)
-            await self.owing.start()
-            self._tasks.create_task(self.health.keep())
+        token = self._opening.layout.token(self.own.key)
+        await asyncio.to_thread(replace_private, token, self._token.encode())
+        self._presenting = self._presented(await self._listening.open())
+        self._tasks.create_task(self._listening.keep(self._withdraw, self._moved))
+        if self.health.fault is not None:
+            self._presenting.announce()
+            return
+        self._presenting.publish()
+        for row in await self.mailbox.read(outbox.pending) or []:
+            self.routes.add(row)
+        await self.owing.start()
+        self._tasks.create_task(self.health.keep())
 
     async def stop(self) -> None:
-        """Withdraw, settle what runs, close, and leave the record and the socket's file behind us clean."""
-        if self._publisher is not None:
-            self._publisher.withdraw()
-        for watch in self._watches:
-            watch.close()
-        if self._listener is not None:
-            await self._listener.close()
+        """Withdraw, settle what runs, close, and leave no record and no socket behind."""
+        self._withdraw()
+        self._waiting.end()
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
                 await self.routes.written()
                 await self.owing.told()
         await self._tasks.cancel()
+        await self._listening.close()
         await self.mailbox.close()
-        if self._publisher is not None:
-            self._publisher.remove()
+        if self._presenting is not None:
+            self._presenting.remove()
 
     def whoami(self) -> dict[str, Any]:
         """Give this session as it may be shown to itself."""
-        build = running_build()
         return {
             "target": self.own.target,
             "name": self.own.name,
             "role": self.own.role,
             "kind": self.own.kind,
             "socket": self.own.socket,
-            "build": build._asdict(),
+            "build": running_build()._asdict(),
         }
 
     def update(self, *, cwd: str | None, name: str | None, activity: str | None) -> None:
-        """Take what the host reports; it changes labels and nothing else."""
-        if activity is not None and (self._activity is None or self._activity[0] != activity):
-            self._activity = (activity, self._opening.clock.wall_ms())
-        if name is not None:
-            self.own = self.own._replace(name=clipped(name) or self.own.name)
-        moved = cwd is not None and cwd != self._cwd
-        self._cwd = cwd or self._cwd
-        self._relabel()
-        if moved:
-            self._labels = Whereabouts()
-            self._tasks.create_task(self._enrich())
+        """Take what the host reports; see `Presenting.update`."""
+        assert self._presenting is not None, "start() came first"
+        self._presenting.update(cwd=cwd, name=name, activity=activity)
 
     def retry(self) -> None:
         """Try at once whatever waits for somebody to come back."""
@@ -296,11 +233,15 @@ class Coordinator:
             row = await self._asked(row)
         if row.receipt.state != PENDING:
             return row, None
-        refusal = self.routes.refusal(message_id)
+        refusal = self.routes.refusal(row)
         return row, refusal.code if refusal else None
 
+    async def cancel(self, message_id: str) -> Outgoing:
+        """Take back a message that no mailbox has; see `Sending.cancel`."""
+        return await self.sending.cancel(message_id, self.carrier)
+
     async def _asked(self, row: Outgoing) -> Outgoing:
-        """Ask the recipient, whose last word may have been lost; what is stored stands where it cannot be asked."""
+        """Ask the recipient, whose last word may be lost; what is stored stands where it cannot be asked."""
         try:
             receipt = await self.carrier.status(row)
             learnt = await self.mailbox.run(
@@ -311,35 +252,15 @@ class Coordinator:
         self._recorded(learnt)
         return learnt
 
-    async def cancel(self, message_id: str) -> Outgoing:
-        """Take back a message that no mailbox has; see `Sending.cancel`."""
-        return await self.sending.cancel(message_id, self.carrier)
-
-    async def _listen(self) -> None:
+    def _presented(self, endpoint: str) -> Presenting:
         opening = self._opening
-        listener = await asyncio.to_thread(bind, opening.layout.run, self.own.instance_id)
-        self._listener = listener
-        bound = max(ACCEPTED_CONNECTIONS_FLOOR, 4 * opening.limits.connections)
-        await listener.start(self._accepted, limit_connections=bound)
-        await asyncio.to_thread(listener.self_check)
-        private_folder(opening.layout.session_folder(self.own.key))
-        await asyncio.to_thread(replace_private, opening.layout.token(self.own.key), self._token.encode())
-        if self._publisher is None:
-            self._publisher = Publisher(opening.layout, self._locks.session, self._instance(listener.path))
-            if self.health.fault is not None:
-                self._publisher.announce()
-        else:
-            self._publisher.move(listener.path)
-        self._watch(os.path.dirname(listener.path), self._socket_folder_changed)
-
-    def _instance(self, endpoint: str) -> Instance:
-        opening = self._opening
-        self._locks.mailbox.write_owner(Owner(self._pid, self._start, None))
-        return Instance(
+        start = start_token(os.getpid()) or ""
+        self._locks.mailbox.write_owner(Owner(os.getpid(), start, None))
+        instance = Instance(
             session=self.own.session,
             kind=self.own.kind,
-            pid=self._pid,
-            start=self._start,
+            pid=os.getpid(),
+            start=start,
             host_pid=opening.host_pid,
             host_start=opening.host_start,
             instance_id=self.own.instance_id,
@@ -348,73 +269,45 @@ class Coordinator:
             capabilities=CAPABILITIES,
             build=running_build(),
         )
-
-    def _publish(self) -> None:
-        assert self._publisher is not None
-        try:
-            self._publisher.publish(self._presence())
-        except (OSError, HerdError) as fault:
-            self.health.observed(_unwritable(fault))
-
-    def _presence(self) -> Presence:
-        place = self._opening.place
-        activity, since = self._activity or (None, None)
-        return Presence(
-            role=self.own.role,
-            socket=place.socket,
-            cwd=self._cwd,
-            name=self.own.name,
-            repo=clipped(self._labels.repo),
-            branch=clipped(self._labels.branch),
-            workspace_label=clipped(self._labels.workspace_label),
-            activity=activity,
-            since=since,
-            pane_id=place.pane_id,
-            tab_id=place.tab_id,
-            workspace_id=place.workspace_id,
-        )
-
-    def _relabel(self) -> None:
-        assert self._publisher is not None
-        try:
-            self._publisher.enrich(self._publisher.claim, lambda _: self._presence())
-        except (OSError, HerdError) as fault:
-            self.health.observed(_unwritable(fault))
-
-    async def _enrich(self) -> None:
-        """Look up repository and branch after presence is out; whatever comes of it, mail is not concerned."""
-        cwd = self._cwd
-        labels = await self._opening.topology.whereabouts(cwd)
-        if cwd == self._cwd:
-            self._labels = labels
-            self._relabel()
+        publisher = Publisher(opening.layout, self._locks.session, instance)
+        return Presenting(opening, self.own, publisher, self._tasks, self.health.observed)
 
     def _withdraw(self) -> None:
-        if self._publisher is None:
-            return
-        try:
-            self._publisher.withdraw()
-        except (OSError, HerdError):
-            _log.exception("presence.withdraw.failed")  # the claim is retired, so the presence is not valid
+        if self._presenting is not None:
+            self._presenting.withdraw()
+
+    async def _moved(self, endpoint: str) -> None:
+        assert self._presenting is not None, "start() came first"
+        self._presenting.moved(endpoint)
+        if self.health.fault is None:
+            self._presenting.publish()
+        else:
+            self._presenting.announce()
 
     async def _restore(self) -> None:
+        """Write durably and publish again; raises while either fails."""
+        assert self._presenting is not None, "start() came first"
         if self.mailbox.custody_id is not None:
             await self.mailbox.run(lambda connection: connection.execute("UPDATE counter SET value = value"))
-        self._publish()
+        self._presenting.publish()
         self.health.require()
         self.retry()
 
     def _judged(self, row: Incoming) -> Verdict:
         return self._authority.judge.verdict(party_of(row.sender), self.own.as_party())
 
+    def _row_changed(self, row: Incoming) -> None:
+        self.owing.due(row.sender_key)
+
     def _progressed(self, progress: Progress) -> None:
         self.sending.progressed(progress)
         self.delivery.arrived()
 
     def _recorded(self, row: Outgoing) -> None:
-        self.routes.settled_elsewhere(row)
+        if row.receipt.state != PENDING:
+            self.routes.settled_elsewhere(row)
         if row.reply_to is not None:
-            self.owing.due(row.recipient_key)  # what it answers has become replied
+            self.owing.due(row.recipient_key)  # what it answers may have become replied
 
     def _connected(self, peer: Peer) -> None:
         self.owing.contact(peer.record.key)
@@ -452,44 +345,9 @@ class Coordinator:
             door.ended()
             self.connections.ended(connection)
 
-    def _watch(self, folder: str, changed: Callable[[str | None], None]) -> None:
-        for watch in self._watches:
-            watch.close()
-        self._watches = [
-            FolderWatch(folder, changed),
-            FolderWatch(self._opening.layout.peers, self._peers_changed),
-        ]
-
-    def _peers_changed(self, name: str | None) -> None:
-        if self.routes.blocked or self.owing.waiting:
-            self.retry()
-
-    def _socket_folder_changed(self, _: str | None) -> None:
-        if self._listener is not None and not os.path.lexists(self._listener.path):
-            listener, self._listener = self._listener, None
-            self._tasks.create_task(self._listen_again(listener))
-
-    async def _listen_again(self, lost: Listener) -> None:
-        """Bind again after somebody removed the socket's file, under a new claim."""
-        self._withdraw()
-        await lost.close()
-        private_folder(self._opening.layout.run)
-        await self._listen()
-        if self.health.fault is None:
-            self._publish()
-
 
 def _name_for(opening: Opening) -> str:
-    if opening.session.host == TERMINAL:
-        default = opening.session.session_id == "default"
-        return TERMINAL if default else opening.session.session_id
-    return generated_name(os.path.basename(opening.cwd.rstrip("/")), opening.session.key)
-
-
-def _unwritable(fault: OSError | HerdError) -> HerdError:
-    if isinstance(fault, HerdError):
-        return fault
-    return RecoveryRequired(
-        f"this session's record cannot be written: {fault.strerror or fault}",
-        hint="Free space or mend the disk that holds the data root; mail is kept, and it goes on by itself.",
-    )
+    if opening.session.host != TERMINAL:
+        return generated_name(os.path.basename(opening.cwd.rstrip("/")), opening.session.key)
+    default = opening.session.session_id == DEFAULT_TERMINAL
+    return TERMINAL if default else opening.session.session_id

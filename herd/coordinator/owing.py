@@ -28,6 +28,7 @@ class Owing:
         reach: Gives the custody of a sender by its session key.
         tasks: Runs the telling.
         clock: Paces what has to be told again.
+        waits: Called when a sender has to be tried again.
         jitter: Gives a number in [0, 1) for each pause.
         step: The fault-test seam.
     """
@@ -39,6 +40,7 @@ class Owing:
         tasks: Tasks,
         *,
         clock: Clock,
+        waits: Callable[[], None],
         jitter: Callable[[], float],
         step: Step = no_step,
     ) -> None:
@@ -46,17 +48,13 @@ class Owing:
         self._reach = reach
         self._tasks = tasks
         self._clock = clock
+        self._waits = waits
         self._jitter = jitter
         self._step = step
         self._again: dict[str, asyncio.Event] = {}
         self._in_contact: set[str] = set()
         self._pausing: set[str] = set()
         self._moved = asyncio.Event()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether any receipt is still to be told."""
-        return bool(self._again)
 
     async def start(self) -> None:
         """Tell what a former instance of this session still owes."""
@@ -103,6 +101,7 @@ class Owing:
                 attempt += 1
                 self._pausing.add(key)
                 self._moved.set()
+                self._waits()
                 await first_of(again, self._clock, pause_ms(attempt, self._jitter()) / 1000)
                 self._pausing.discard(key)
         finally:

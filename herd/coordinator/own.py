@@ -1,22 +1,32 @@
 """What a coordinator is: the facts about its own session that do not change while it lives."""
 
-from typing import NamedTuple
-
 from herd.core.identity import SessionName, peer_id_of, target_of
 from herd.mail.inbox import Sender
 from herd.presence.record import Record
 from roles.model import LEAD, Party
 
 
-class Own(NamedTuple):
-    """One session in one instance."""
+class Own:
+    """One session in one instance; only its name may change while it lives.
 
-    session: SessionName
-    kind: str
-    instance_id: str
-    socket: str
-    name: str
-    role: str = LEAD
+    Args:
+        session: What names it.
+        kind: Fixed at the session's first start.
+        role: From its last lease.
+        instance_id: This life of its coordinator.
+        socket: Where in Herdr it runs, or `none`.
+        name: What people call it.
+    """
+
+    def __init__(
+        self, session: SessionName, *, kind: str, role: str, instance_id: str, socket: str, name: str
+    ) -> None:
+        self.session = session
+        self.kind = kind
+        self.role = role
+        self.instance_id = instance_id
+        self.socket = socket
+        self.name = name
 
     @property
     def key(self) -> str:

@@ -31,8 +31,8 @@ from herd.core.limits import Limits
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Acceptance, Sender
 from herd.mail.mailbox import Mailbox
-from herd.mail.receipts import REPLIED
 from herd.mail.outbox import Outgoing
+from herd.mail.receipts import REPLIED
 from herd.mail.routes import Progress
 from herd.mail.steps import INBOX_AFTER, INBOX_BEFORE, Step, no_step
 from herd.mail.wire import Envelope, checked_status, read_envelope, read_receipt, receipt_to_wire

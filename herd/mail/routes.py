@@ -82,6 +82,7 @@ class Routes:
         clock: Paces the retries.
         changed: Told each message's progress once it is more than pending, before it is written down.
         recorded: Told each row once what became of it is written down.
+        waits: Called when a head begins to wait for its next try.
         jitter: Gives a number in [0, 1) for each pause.
         step: The fault-test seam.
     """
@@ -95,6 +96,7 @@ class Routes:
         clock: Clock,
         changed: Callable[[Progress], None],
         recorded: Callable[[Outgoing], None],
+        waits: Callable[[], None] = lambda: None,
         jitter: Callable[[], float] = random.random,
         step: Step = no_step,
     ) -> None:
@@ -104,16 +106,12 @@ class Routes:
         self._clock = clock
         self._changed = changed
         self._recorded = recorded
+        self._waits = waits
         self._writing = 0
         self._written = asyncio.Event()
         self._jitter = jitter
         self._step = step
         self._routes: dict[str, _Route] = {}
-
-    @property
-    def blocked(self) -> bool:
-        """Whether any head waits to be tried again."""
-        return any(route.refusal is not None for route in self._routes.values())
 
     def add(self, message: Outgoing) -> None:
         """Queue a committed message behind those of its route; call it in the order of the commits."""
@@ -146,12 +144,12 @@ class Routes:
         for route in self._routes.values():
             route.retry.set()
 
-    def refusal(self, message_id: str) -> HerdError | None:
+    def refusal(self, message: Outgoing) -> HerdError | None:
         """Give why a message is still pending, where it is the head of its route and was refused."""
-        for route in self._routes.values():
-            if route.waiting and route.waiting[0].message_id == message_id:
-                return route.refusal
-        return None
+        route = self._routes.get(message.route)
+        if route is None or not route.waiting or route.waiting[0].message_id != message.message_id:
+            return None
+        return route.refusal
 
     def settled_elsewhere(self, message: Outgoing) -> None:
         """Drop a message that something else has settled: a pushed receipt, or its sender."""
@@ -203,6 +201,7 @@ class Routes:
             await self._clock.sleep(told / 1000)
         wanted = pause_ms(route.attempt, self._jitter(), at_least_ms=told) - told
         if wanted > 0:
+            self._waits()
             await first_of(route.retry, self._clock, wanted / 1000)
 
     def _settle(self, message: Outgoing, outcome: Carried | HerdError) -> None:

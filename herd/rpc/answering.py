@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from herd.core.errors import FrameTooLarge, HerdError, InvalidRpc, QueueFull
 from herd.core.limits import RETRY_WHEN_FULL_MS
@@ -38,6 +38,17 @@ class Handler(Protocol):
         """Take a notification; the other side learns nothing of what becomes of it."""
 
 
+class Bounds(NamedTuple):
+    """What the other side may cost."""
+
+    requests: int
+    """Requests answered at once."""
+    frame_bytes: int
+    """Bytes of one reply without its newline."""
+    patience_s: float
+    """Seconds that the other side has to make room for a refusal, or that requests have to end."""
+
+
 class Answering:
     """Begins requests in the order of their arrival, answers them, and ends.
 
@@ -45,9 +56,7 @@ class Answering:
         connection: What the handler is told it was asked on.
         handler: Who answers.
         outgoing: Where replies go.
-        most: Requests answered at once.
-        frame_bytes: Bytes of one reply without its newline.
-        patience_s: Seconds that the other side has to make room for a refusal, or that requests have to end.
+        bounds: What the other side may cost.
         cut_off: Called when the other side can be told nothing more.
 
     Attributes:
@@ -59,19 +68,15 @@ class Answering:
         connection: "Connection",
         handler: Handler,
         outgoing: "OutgoingFrames",
+        bounds: Bounds,
         *,
-        most: int,
-        frame_bytes: int,
-        patience_s: float,
         cut_off: Callable[[], None],
     ) -> None:
         self.deaf = False
         self._connection = connection
         self._handler = handler
         self._outgoing = outgoing
-        self._most = most
-        self._frame_bytes = frame_bytes
-        self._patience_s = patience_s
+        self._bounds = bounds
         self._cut_off = cut_off
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -80,16 +85,16 @@ class Answering:
 
     async def begin(self, request: Request, tasks: asyncio.TaskGroup) -> None:
         """Begin a request, or refuse it where too many are being answered."""
-        if len(self._tasks) < self._most:
+        if len(self._tasks) < self._bounds.requests:
             task = tasks.create_task(self._answer(request))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
-        text = f"{self._most} of your requests are being answered already"
+        text = f"{self._bounds.requests} of your requests are being answered already"
         refusal = QueueFull(text, retry_after_ms=RETRY_WHEN_FULL_MS)
         try:
             # Nothing is read meanwhile: who asks this much and reads no answers is slowed down, then cut off.
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._bounds.patience_s):
                 await self._reply(request, refusal)
         except TimeoutError:
             self._cut_off()
@@ -107,7 +112,7 @@ class Answering:
     async def end(self) -> None:
         """Wait until every request has ended; those that have not in time are cancelled."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._patience_s)
+            await asyncio.wait(self._tasks, timeout=self._bounds.patience_s)
         self.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -150,16 +155,16 @@ class Answering:
     def _encoded(self, request: Request, outcome: dict[str, Any] | HerdError) -> bytes:
         try:
             if not isinstance(outcome, HerdError):
-                return encode(messages.success(request.id, outcome), self._frame_bytes)
+                return encode(messages.success(request.id, outcome), self._bounds.frame_bytes)
         except FrameTooLarge as refusal:
             outcome = refusal
         except HerdError:
             outcome = _fault(request)
         try:
-            return encode(messages.failure(request.id, outcome), self._frame_bytes)
+            return encode(messages.failure(request.id, outcome), self._bounds.frame_bytes)
         except HerdError:
             bare = type(outcome)("the reason does not fit into a frame")
-            return encode(messages.failure(request.id, bare), self._frame_bytes)
+            return encode(messages.failure(request.id, bare), self._bounds.frame_bytes)
 
 
 def _fault(request: Request) -> InvalidRpc:

@@ -13,7 +13,7 @@ from typing import Any
 from herd.core.errors import DeliveryUnknown, FrameTooLarge, HerdError, InvalidRpc, QueueFull, from_wire
 from herd.core.limits import DEFAULT_LIMITS, QUEUED_WRITES_FACTOR, RETRY_WHEN_FULL_MS, Limits
 from herd.rpc import messages
-from herd.rpc.answering import Answering, Handler
+from herd.rpc.answering import Answering, Bounds, Handler
 from herd.rpc.frames import FrameDecoder, encode
 from herd.rpc.messages import Failure, Message, Notification, Request, RpcId, Success
 from herd.rpc.outgoing import OutgoingFrames
@@ -27,8 +27,8 @@ _READ_BYTES = 65_536
 class Connection:
     """One connection; `run` must run for as long as it is used.
 
-    Requests of the other side are begun in the order in which they arrive, each in a task of its own, so that
-    a slow one delays no reply to ours. Ours are answered, refused or of unknown outcome; none waits forever.
+    Requests of the other side are begun in the order of their arrival, each in a task of its own, so that a
+    slow one delays no reply to ours. Ours are answered, refused or of unknown outcome; none waits forever.
 
     Args:
         reader: Where the other side's frames come from.
@@ -39,7 +39,6 @@ class Connection:
 
     Attributes:
         principal: Who the other end proved to be, None until it did.
-        last_used: When the last message came or went, on the event loop's clock.
     """
 
     def __init__(
@@ -59,19 +58,12 @@ class Connection:
         self._patience_s = limits.acknowledgement_ms / 1_000
         self._decoder = FrameDecoder(self._frame_bytes)
         self._outgoing = OutgoingFrames(writer, QUEUED_WRITES_FACTOR * limits.pending_requests, self._end)
-        self._answering = Answering(
-            self,
-            handler,
-            self._outgoing,
-            most=limits.pending_requests,
-            frame_bytes=self._frame_bytes,
-            patience_s=self._patience_s,
-            cut_off=self._end,
-        )
+        bounds = Bounds(limits.pending_requests, self._frame_bytes, self._patience_s)
+        self._answering = Answering(self, handler, self._outgoing, bounds, cut_off=self._end)
         self._ids = itertools.count(1)
         self._pending: dict[RpcId, asyncio.Future[Success | Failure | None]] = {}
         self._loop = asyncio.get_running_loop()
-        self.last_used = self._loop.time()
+        self._last_came = self._loop.time()
         self._reading: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
         self._closed = asyncio.Event()
@@ -85,6 +77,11 @@ class Connection:
     def idle(self) -> bool:
         """Whether nothing is in progress in either direction."""
         return not (self._pending or self._answering or self._outgoing.waiting)
+
+    @property
+    def last_used(self) -> float:
+        """When the last message came or was sent, in seconds on the event loop's clock."""
+        return max(self._last_came, self._outgoing.last_queued)
 
     async def run(self) -> None:
         """Serve until either side ends it; the streams are closed then and every request of ours is settled.
@@ -167,7 +164,7 @@ class Connection:
             await self._hang_up()
         else:
             self._reading.cancel()
-        await self._closed.wait()
+        await self.wait_closed()
 
     async def wait_closed(self) -> None:
         """Wait until the connection has ended and its streams are closed."""
@@ -177,7 +174,6 @@ class Connection:
         if self._ending.is_set():
             raise DeliveryUnknown("the connection has ended")
         self._outgoing.offer(encode(frame, self._frame_bytes))
-        self.last_used = self._loop.time()
 
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
         try:
@@ -206,7 +202,7 @@ class Connection:
         return self._decoder.end()
 
     async def _take(self, message: Message, tasks: asyncio.TaskGroup) -> None:
-        self.last_used = self._loop.time()
+        self._last_came = self._loop.time()
         match message:
             case Request():
                 await self._answering.begin(message, tasks)

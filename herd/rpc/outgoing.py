@@ -19,6 +19,9 @@ class OutgoingFrames:
         writer: Where the frames go; nobody else writes to it.
         size: Frames that may wait, the one being written among them.
         lost: Called once, when a write has failed; frames are thrown away from then on.
+
+    Attributes:
+        last_queued: When a frame was last queued, in seconds on the event loop's clock.
     """
 
     def __init__(self, writer: asyncio.StreamWriter, size: int, lost: Callable[[], None]) -> None:
@@ -31,6 +34,8 @@ class OutgoingFrames:
         self._room = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
+        self._loop = asyncio.get_running_loop()
+        self.last_queued = self._loop.time()
         # At a high-water mark of 0 `drain` returns when the kernel has everything. Otherwise asyncio keeps
         # another 64 KiB of frames, uncounted.
         writer.transport.set_write_buffer_limits(high=0)
@@ -50,6 +55,7 @@ class OutgoingFrames:
             text = f"{self._size} frames wait already for the other side to read"
             raise QueueFull(text, retry_after_ms=RETRY_WHEN_FULL_MS)
         self._frames.append(frame)
+        self.last_queued = self._loop.time()
         self._filled.set()
         self._empty.clear()
 

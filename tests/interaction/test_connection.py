@@ -415,6 +415,7 @@ class TestAnswering:
             await peer.send(call(1, "no"))
 
             assert await peer.rest() == []
+            peer.writer.close()
             await connection.wait_closed()
 
     async def test_a_failing_notification_ends_nothing_and_answers_nothing(self, caplog):
@@ -557,12 +558,28 @@ class TestBadFrames:
 
             assert answer["id"] is None
             assert code(answer) == expected
+            peer.writer.close()
             await connection.wait_closed()
             with pytest.raises(DeliveryUnknown):
                 await connection.request("m", {})
         with pytest.raises(FrameTooLarge):
             async with served() as (connection, _, peer):
                 await connection.notify("m", {"a": "x" * 65_536})
+
+    async def test_a_side_that_sends_on_forever_is_cut_off(self):
+        async with served(bounds(acknowledgement_ms=50)) as (connection, _, peer):
+            await peer.send(b"bad")
+            assert code(await peer.frame()) == "PARSE_ERROR"
+            with pytest.raises(ConnectionError):
+                await flood(peer, b"x" * 1_000)
+            await connection.wait_closed()
+
+    async def test_a_side_that_hears_the_end_and_does_nothing_is_cut_off(self):
+        async with served(bounds(acknowledgement_ms=50)) as (connection, _, peer):
+            await peer.send(b"bad")
+            assert len(await peer.rest()) == 1
+            async with asyncio.timeout(2):
+                await connection.wait_closed()
 
     async def test_what_came_before_the_bad_frame_is_still_answered(self):
         async with served() as (_, handler, peer):
@@ -679,6 +696,8 @@ class TestTheEnd:
             await peer.send(call(1, "authenticate"), call(2), notice)
 
             assert [code(frame) for frame in await peer.rest()] == ["AUTHENTICATION_FAILED"]
+            await peer.send(call(3), b"bad", notice)
+            peer.writer.close()
             await connection.wait_closed()
             assert handler.begun == [("authenticate", {})]
             assert handler.notified == []
@@ -754,6 +773,12 @@ class TestWhatOthersSee:
             await peer.send({"jsonrpc": "2.0", "method": "notice"})
             await handler.until(lambda: handler.notified)
             seen.append(connection.last_used)
+            await peer.send(call(1, "wait"))
+            await handler.until(lambda: handler.waiting)
+            came = connection.last_used
+            handler.may_end.set()
+            await peer.frames(2)
+            seen += [came, connection.last_used]
 
             assert seen == sorted(set(seen))
             assert seen[-1] <= loop.time()

@@ -1,0 +1,113 @@
+"""What a coordinator is opened with, and its first steps: locks, the session's file, what a crash left."""
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+from assignments.worktrees.topology import Topology
+from herd.core.clock import Clock, SystemClock
+from herd.core.config import Place
+from herd.core.errors import HerdError, LockTimeout, RecoveryRequired, SessionHeld
+from herd.core.identity import SessionName
+from herd.core.limits import VISITOR_WAIT_S, Limits
+from herd.core.locks import HeldLock
+from herd.core.paths import Layout
+from herd.core.text import printable
+from herd.mail.steps import Step, no_step
+from herd.presence.registry import Registry
+from herd.presence.session_file import SessionFile, read_session_file, write_session_file
+from herd.rpc.endpoints import checked_endpoint
+from roles.eligibility import Judge, OrdinaryLeads
+from roles.model import ORDINARY
+
+
+class Opening(NamedTuple):
+    """What a coordinator is opened for and with; the defaults are the real things."""
+
+    layout: Layout
+    session: SessionName
+    cwd: str
+    limits: Limits
+    topology: Topology
+    place: Place
+    name: str | None = None
+    host_pid: int = 0
+    host_start: str = ""
+    clock: Clock = SystemClock()
+    judge: Judge = OrdinaryLeads()
+    jitter: Callable[[], float] = random.random
+    step: Step = no_step
+
+
+class Locks(NamedTuple):
+    """The two locks that a coordinator holds for life."""
+
+    session: HeldLock
+    mailbox: HeldLock
+
+
+def take_locks(opening: Opening, stack: ExitStack) -> Locks:
+    """Take the session's lock and then its mailbox's; the stack releases them.
+
+    Raises:
+        SessionHeld: another process coordinates the session.
+        LockTimeout: a visitor keeps the mailbox for longer than a start waits.
+        UnsafeEndpoint: a lock file cannot be opened or is not ours alone.
+    """
+    layout, key = opening.layout, opening.session.key
+    try:
+        session = stack.enter_context(HeldLock.acquire(layout.session_lock(key)))
+    except LockTimeout as busy:
+        name = f"{opening.session.host} session {printable(opening.session.session_id)!r}"
+        raise SessionHeld(f"{_who(busy)} coordinates the {name}", holder=busy.details.get("holder")) from None
+    try:
+        wait_ms = VISITOR_WAIT_S * 1000
+        mailbox = stack.enter_context(HeldLock.acquire(layout.mailbox_lock(key), wait_ms=wait_ms))
+    except LockTimeout as busy:
+        raise LockTimeout(
+            f"a visitor, {_who(busy)}, keeps this session's mailbox for more than {VISITOR_WAIT_S} s",
+            holder=busy.details.get("holder"),
+        ) from None
+    return Locks(session, mailbox)
+
+
+def settled_session_file(opening: Opening) -> SessionFile:
+    """Read the session's file, or write it at the session's first start; it fixes the kind.
+
+    Raises:
+        RecoveryRequired: it is malformed, or missing although there is a mailbox.
+        NewerState: a newer Herd wrote it.
+    """
+    layout, key = opening.layout, opening.session.key
+    file = read_session_file(layout, key)
+    if file is not None:
+        return file
+    if os.path.lexists(layout.mailbox(key)):
+        path = layout.session_file(key)
+        raise RecoveryRequired(f"{path} is missing, although its session has a mailbox", path=path)
+    file = SessionFile(opening.session, kind=ORDINARY)
+    write_session_file(layout, file)
+    return file
+
+
+def remove_former_socket(opening: Opening) -> None:
+    """Remove the socket that a killed instance of this session left.
+
+    Only its own record names it, and the session lock in our hands proves that nobody listens there.
+    """
+    record = Registry(opening.layout).record(opening.session.key)
+    if record is None:
+        return
+    with suppress(HerdError, OSError):
+        checked_endpoint(record.endpoint, record.instance_id)
+        os.unlink(record.endpoint)
+        folder = os.path.dirname(record.endpoint)
+        if folder != opening.layout.run:
+            os.rmdir(folder)
+
+
+def _who(busy: LockTimeout) -> str:
+    holder = busy.details.get("holder")
+    return f"process {holder['pid']}" if holder else "another process"

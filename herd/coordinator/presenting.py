@@ -1,0 +1,127 @@
+"""The session's presence while its coordinator lives: published, enriched, withdrawn, and published anew."""
+
+import logging
+import os
+from collections.abc import Callable
+
+from assignments.worktrees.topology import Whereabouts
+from herd.coordinator.opening import Opening
+from herd.coordinator.own import Own
+from herd.coordinator.tasks import Tasks
+from herd.core.errors import HerdError, RecoveryRequired
+from herd.core.limits import CWD_CHARACTERS
+from herd.presence.publisher import Publisher
+from herd.presence.record import Presence, clipped
+
+_log = logging.getLogger("herd.coordinator")
+
+
+class Presenting:
+    """What is published about one session.
+
+    Args:
+        opening: What the coordinator was opened with.
+        own: The session; its name may change.
+        publisher: Writes the record.
+        tasks: Runs the look-ups.
+        unwritable: Told when the record cannot be written.
+    """
+
+    def __init__(
+        self,
+        opening: Opening,
+        own: Own,
+        publisher: Publisher,
+        tasks: Tasks,
+        unwritable: Callable[[HerdError], None],
+    ) -> None:
+        self._opening = opening
+        self._own = own
+        self._publisher = publisher
+        self._tasks = tasks
+        self._unwritable = unwritable
+        self._cwd = opening.cwd
+        self._labels = Whereabouts()
+        self._activity: str | None = None
+        self._since: int | None = None
+
+    def publish(self) -> None:
+        """Begin a new generation with what is known now, and look the labels up behind it."""
+        self._write(lambda: self._publisher.publish(self._presence()))
+        self._tasks.create_task(self._enrich())
+
+    def announce(self) -> None:
+        """Put the instance on record without a presence: it can be shaken hands with, and is not listed."""
+        self._write(self._publisher.announce)
+
+    def withdraw(self) -> None:
+        """End the generation; the claim is retired even where the record cannot be rewritten."""
+        try:
+            self._publisher.withdraw()
+        except (OSError, HerdError) as fault:
+            _log.warning("presence.withdraw.failed", extra={"reason": str(fault)})
+
+    def moved(self, endpoint: str) -> None:
+        """Note that the instance listens elsewhere now."""
+        self._publisher.move(endpoint)
+
+    def remove(self) -> None:
+        """End the record."""
+        try:
+            self._publisher.remove()
+        except (OSError, HerdError) as fault:
+            _log.warning("presence.remove.failed", extra={"reason": str(fault)})
+
+    def update(self, *, cwd: str | None, name: str | None, activity: str | None) -> None:
+        """Take what the host reports. It changes labels, no generation and no right."""
+        if activity is not None and activity != self._activity:
+            self._activity, self._since = activity, self._opening.clock.wall_ms()
+        if name is not None:
+            self._own.name = clipped(name) or self._own.name
+        moved = cwd is not None and cwd != self._cwd
+        if moved:
+            self._cwd, self._labels = cwd or self._cwd, Whereabouts()
+        self._relabel()
+        if moved:
+            self._tasks.create_task(self._enrich())
+
+    def _relabel(self) -> None:
+        claim = self._publisher.claim
+        self._write(lambda: self._publisher.enrich(claim, lambda _: self._presence()))
+
+    async def _enrich(self) -> None:
+        cwd = self._cwd
+        labels = await self._opening.topology.whereabouts(cwd)
+        if cwd == self._cwd and labels != self._labels:
+            self._labels = labels
+            self._relabel()
+
+    def _write(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except HerdError as fault:
+            self._unwritable(fault)
+        except OSError as fault:
+            self._unwritable(
+                RecoveryRequired(
+                    f"this session's record cannot be written: {os.strerror(fault.errno or 0)}",
+                    hint="Free space or mend the disk of the data root; mail is kept, and it goes on then.",
+                )
+            )
+
+    def _presence(self) -> Presence:
+        place = self._opening.place
+        return Presence(
+            role=self._own.role,
+            socket=place.socket,
+            cwd=clipped(self._cwd, CWD_CHARACTERS),
+            name=self._own.name,
+            repo=clipped(self._labels.repo),
+            branch=clipped(self._labels.branch),
+            workspace_label=clipped(self._labels.workspace_label),
+            activity=self._activity,
+            since=self._since,
+            pane_id=place.pane_id,
+            tab_id=place.tab_id,
+            workspace_id=place.workspace_id,
+        )
