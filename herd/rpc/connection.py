@@ -135,13 +135,7 @@ class Connection:
             del self._pending[request_id]
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Tell the other side something that it owes no answer to.
-
-        Raises:
-            DeliveryUnknown: the connection has ended.
-            QueueFull: too many frames wait already; nothing was sent.
-            FrameTooLarge: it does not fit into a frame; nothing was sent.
-        """
+        """Tell the other side what it owes no answer to; fails as `request` does before it sends."""
         self._send(messages.notification(method, params))
 
     def finish(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from herd.core.errors import AuthenticationFailed, InvalidParams
 from herd.core.limits import PROTOCOL_VERSION
 from herd.rpc.proofs import (
+    Identity,
     KeyPair,
     NonceMemory,
     Role,
@@ -46,13 +47,6 @@ __all__ = [
 
 DOMAIN = "herd.peers.handshake.v1"
 """What our peers sign under; a signature made under any other domain fails here."""
-
-
-class Identity(NamedTuple):
-    """Who this side is."""
-
-    instance_id: str
-    keys: KeyPair
 
 
 class ClientHandshake:

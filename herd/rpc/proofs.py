@@ -7,7 +7,7 @@ parameter, so that links between machines sign under their own.
 import binascii
 import secrets
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -62,6 +62,13 @@ class KeyPair:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a key pair is never copied, stored or sent")
+
+
+class Identity(NamedTuple):
+    """Who one side is."""
+
+    instance_id: str
+    keys: KeyPair
 
 
 def transcript(

@@ -1,0 +1,177 @@
+"""The main job, shown: three sessions in a repository and its linked worktree exchange mail.
+
+Everything is real: three coordinators as processes of their own, their sockets, their mailboxes, a kill. The
+transcript says what was done and what came of it; the exit status is not 0 if anything else came of it.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from talker import Talker
+
+_WAIT_MS = 10_000
+
+
+class Demo:
+    """The scene: a data root, a repository, and who talks in it."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        # Right under /tmp, since a socket's whole path may have 103 bytes.
+        self._folder = Path(tempfile.mkdtemp(prefix="herd-demo-", dir="/tmp"))
+        stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._stack = stack
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._folder),
+            "HERD_HOME": str(self._folder / "state"),
+            "LANG": "C.UTF-8",
+        }
+        self.repository = self._folder / "shop"
+        self.worktree = self._folder / "shop-checkout"
+
+    def prepare(self) -> None:
+        """Make a repository with one commit and a linked worktree."""
+        identity = ("-c", "user.name=Demo", "-c", "user.email=demo@example.org")
+        for arguments in (
+            ("init", "-q", "-b", "main", str(self.repository)),
+            ("-C", str(self.repository), *identity, "commit", "-q", "--allow-empty", "-m", "Begin"),
+            ("-C", str(self.repository), "worktree", "add", "-q", str(self.worktree), "-b", "checkout"),
+        ):
+            subprocess.run(("git", *arguments), check=True, env=self.environment)
+
+    def session(self, session_id: str, name: str, cwd: Path) -> Talker:
+        """Start a coordinator for a session, as a host does."""
+        talker = Talker("demo", session_id, name, cwd, self.environment)
+        self._stack.callback(talker.end)
+        return talker
+
+
+def say(text: str) -> None:
+    """Write a line of the transcript."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def expect(what: str, found: Any, wanted: Any) -> None:
+    """Show an outcome, and end where it is not the expected one."""
+    say(f"   {what}: {found}")
+    if found != wanted:
+        say(f"   EXPECTED {wanted}")
+        raise SystemExit(1)
+
+
+def target_named(talker: Talker, name: str) -> str:
+    """Find a peer in a session's list."""
+    peers = talker.call("session.list")["peers"]
+    return next(str(peer["target"]) for peer in peers if peer["name"] == name)
+
+
+def play(demo: Demo) -> None:
+    """Play the scene."""
+    say(
+        "1. A repository `shop` with a linked worktree `shop-checkout`; three sessions start, one process each."
+    )
+    demo.prepare()
+    api = demo.session("11", "api", demo.repository)
+    web = demo.session("22", "web", demo.repository)
+    checkout = demo.session("33", "checkout", demo.worktree)
+    for talker in (api, web, checkout):
+        me = talker.call("session.whoami")
+        say(f"   {me['name']:9} {me['target']}  process {talker.pid}")
+
+    say("2. Each lists the others.")
+    for talker, others in (
+        (api, ["checkout", "web"]),
+        (web, ["api", "checkout"]),
+        (checkout, ["api", "web"]),
+    ):
+        found = sorted(peer["name"] for peer in talker.call("session.list")["peers"])
+        expect(f"{talker.name} sees", found, others)
+
+    message_id = exchange(api, checkout)
+    survive(demo, api, web, checkout)
+    expect(
+        "the first message is still", api.call("session.status", message_id=message_id)["state"], "replied"
+    )
+
+
+def exchange(api: Talker, checkout: Talker) -> str:
+    """Send, read, confirm, answer, and watch the status."""
+    say("3. `api` asks `checkout`; the status tells what is proved, step by step.")
+    target = target_named(api, "checkout")
+    checkout.signal(signal.SIGSTOP)
+    sent = api.call("session.send", target=target, message="Does the cart keep prices in cents?")
+    expect("sent while checkout's process is stopped", sent["status"], "queued")
+    expect("status", status(api, sent), "pending")
+    checkout.signal(signal.SIGCONT)
+    expect("status once it goes on", status(api, sent), "accepted")
+    mail = checkout.call("session.read", wait_ms=_WAIT_MS)["messages"]
+    expect("checkout reads", [message["text"] for message in mail], ["Does the cart keep prices in cents?"])
+    expect("status after reading", status(api, sent), "accepted")
+    checkout.call("session.confirm", message_ids=[sent["message_id"]], evidence="demo: shown")
+    expect("status after the host confirmed", status(api, sent), "delivered")
+    answer = checkout.call(
+        "session.send",
+        target=mail[0]["from"]["target"],
+        message="Yes, as integers.",
+        reply_to=sent["message_id"],
+    )
+    expect("status of the answer", answer["status"], "accepted")
+    reply = api.call("session.read", wait_ms=_WAIT_MS)["messages"]
+    expect(
+        "api reads the answer",
+        [(one["text"], one["reply_to"]) for one in reply],
+        [("Yes, as integers.", sent["message_id"])],
+    )
+    api.call("session.confirm", message_ids=[reply[0]["message_id"]], evidence="demo: shown")
+    expect("status after the answer came", status(api, sent), "replied")
+    return str(sent["message_id"])
+
+
+def survive(demo: Demo, api: Talker, web: Talker, checkout: Talker) -> None:
+    """Kill the receiver with mail waiting, write on, and start it again."""
+    say("4. `checkout` gets SIGKILL while mail waits; two more messages are sent while it is down.")
+    target = target_named(api, "checkout")
+    expect("before the kill", api.call("session.send", target=target, message="one")["status"], "accepted")
+    checkout.kill()
+    for talker, text in ((api, "two"), (web, "three")):
+        sent = talker.call("session.send", target=target, message=text)
+        expect(
+            f"while it is down, {talker.name}",
+            (sent["status"], sent.get("peer_running", True)),
+            ("accepted", False),
+        )
+
+    say("5. The same session starts again, and has everything, once.")
+    again = demo.session("33", "checkout", demo.worktree)
+    mail = again.call("session.read", wait_ms=_WAIT_MS)["messages"]
+    expect("checkout reads", [message["text"] for message in mail], ["one", "two", "three"])
+    again.call("session.confirm", message_ids=[one["message_id"] for one in mail], evidence="demo: shown")
+    expect("and then", again.call("session.read")["messages"], [])
+
+
+def status(talker: Talker, sent: dict[str, Any]) -> str:
+    """Ask what became of a message."""
+    return str(talker.call("session.status", message_id=sent["message_id"])["state"])
+
+
+def main() -> int:
+    """Play the demo and give its exit status."""
+    if shutil.which("git") is None:
+        say("The demo needs git.")
+        return 2
+    with ExitStack() as stack:
+        play(Demo(stack))
+    say("All outcomes were the expected ones.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
