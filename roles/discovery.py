@@ -1,6 +1,7 @@
 """Which of the listed sessions a session may write to: discovery's share of eligibility."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from herd.core.errors import AmbiguousTarget, UnknownTarget
 from herd.core.text import printable
@@ -11,19 +12,21 @@ from roles.eligibility import Judge
 from roles.model import Allowed, Party
 
 
-def eligible(listed: Iterable[Record], me: Party, judge: Judge) -> list[Record]:
+def eligible(
+    listed: Iterable[Record],
+    me: Party,
+    judge: Judge,
+    target_of: Callable[[Record], str] = lambda record: names_of(record)[0],
+) -> list[Record]:
     """Give the listed sessions of the caller's role that it may write to, in the order of their targets.
 
-    Two sessions with one target are both left out: a message to it could reach either.
+    Two sessions with one target are both left out, whoever may write to them: a message could reach either.
     """
-    found: dict[str, list[Record]] = {}
+    bearers: dict[str, list[Record]] = {}
     for record in listed:
-        presence = record.presence
-        if presence is None or record.key == me.key or presence.role != me.role:
-            continue
-        if isinstance(judge.verdict(me, Party(record.key, presence.role, record.kind)), Allowed):
-            found.setdefault(names_of(record)[0], []).append(record)
-    return [records[0] for _, records in sorted(found.items()) if len(records) == 1]
+        bearers.setdefault(target_of(record), []).append(record)
+    alone = [records[0] for _, records in sorted(bearers.items()) if len(records) == 1]
+    return [record for record in alone if _may_be_written_to(record, me, judge)]
 
 
 def named(peers: list[Record], name: str) -> Record:
@@ -34,11 +37,7 @@ def named(peers: list[Record], name: str) -> Record:
         AmbiguousTarget: several do; `candidates` are their exact targets.
     """
     shown = zip(peers, entries_of(peers), strict=True)
-    found = [
-        peer
-        for peer, entry in shown
-        if peer.presence is not None and name in {peer.presence.name, entry.get("name")}
-    ]
+    found = [peer for peer, entry in shown if name in _names(peer, entry)]
     if len(found) > 1:
         targets = [names_of(peer)[0] for peer in found]
         raise AmbiguousTarget(
@@ -47,3 +46,17 @@ def named(peers: list[Record], name: str) -> Record:
     if not found:
         raise UnknownTarget(f"no session that may be written to is named {printable(name)!r}")
     return found[0]
+
+
+def _names(peer: Record, entry: dict[str, Any]) -> set[str]:
+    published = peer.presence.name if peer.presence else None
+    # Also as a list would show it if nobody else bore it: those who look alike are candidates all the same.
+    names = (published, printable(published or ""), entry.get("name"))
+    return {name for name in names if name}
+
+
+def _may_be_written_to(record: Record, me: Party, judge: Judge) -> bool:
+    presence = record.presence
+    if presence is None or record.key == me.key or presence.role != me.role:
+        return False
+    return isinstance(judge.verdict(me, Party(record.key, presence.role, record.kind)), Allowed)

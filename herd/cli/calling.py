@@ -116,11 +116,11 @@ class _Hosted:
             self._ready.set()
 
     async def _coordinate(self) -> None:
-        from herd.coordinator.adapter_api import AdapterApi
+        from herd.coordinator.adapter_api import AdapterApi, Settled
         from herd.coordinator.coordinator import coordinate
 
         async with coordinate(self._context.opening(self._caller.session)) as coordinator:
-            self._api = AdapterApi(coordinator, command=True)
+            self._api = AdapterApi(Settled(coordinator), command=True)
             self._ready.set()
             await self._done.wait()
             self._api.ended()

@@ -22,6 +22,7 @@ COMMANDS = {
     "whoami": "herd.cli.whoami",
     "doctor": "herd.cli.doctor",
     "session": "herd.cli.session",
+    "mcp": "herd.cli.mcp",
 }
 """Each command and the module that is it, in the order of the help."""
 

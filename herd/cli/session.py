@@ -6,7 +6,6 @@ JSON-RPC, one object a line, the methods `session.*`. It ends in order when its 
 import argparse
 import asyncio
 import os
-from contextlib import AsyncExitStack
 
 from herd.cli.context import Context, open_context
 from herd.core.build import seal
@@ -34,33 +33,33 @@ def run(options: argparse.Namespace) -> int:
     if (options.host is None) != (options.session is None):
         raise InvalidParams("--host and --session are given together, or neither")
     context = open_context()
-    try:
-        asyncio.run(_serve(context, options))
-    except BaseExceptionGroup as faults:
-        raise faults.exceptions[0] from None
+    asyncio.run(_serve(context, options))
     return 0
 
 
 async def _serve(context: Context, options: argparse.Namespace) -> None:
     from herd.coordinator.adapter_api import AdapterApi, BindParams
-    from herd.coordinator.coordinator import Coordinator, coordinate
+    from herd.coordinator.binding import Binding
+    from herd.coordinator.coordinator import Coordinator
     from herd.rpc.connection import Connection
     from herd.rpc.stdio import stdio_streams
 
     parent = os.getppid()
     host = (parent, start_token(parent) or "")
     seal()
-    async with AsyncExitStack() as stack:
+    binding = Binding()
 
-        async def bind(params: BindParams) -> Coordinator:
-            session = checked_session(params.host, params.session_id, params.created)
-            opening = context.opening(session, cwd=params.cwd, name=params.name, host=host)
-            return await stack.enter_async_context(coordinate(opening))
+    async def bind(params: BindParams) -> Coordinator:
+        session = checked_session(params.host, params.session_id, params.created)
+        return await binding.bind(context.opening(session, cwd=params.cwd, name=params.name, host=host))
 
-        api = AdapterApi(None, bind)
+    api = AdapterApi(binding, bind)
+    try:
         if options.session is not None:
             words = {"host": options.host, "session_id": options.session, "created": options.created}
             await api.request(None, "session.bind", {**words, "cwd": os.getcwd(), "name": options.name})
         reader, writer = await stdio_streams()
         await Connection(reader, writer, api, limits=context.settings.limits).run()
         api.ended()
+    finally:
+        await binding.close()

@@ -6,13 +6,14 @@ The same methods are served on the stdio of `herd session` and on the instance's
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from herd.coordinator.delivery import Query, shape_message, shape_receipt
 from herd.coordinator.sending import Submission
-from herd.core.errors import InvalidParams, MethodNotFound, NoSession
+from herd.core.clock import shown_time
+from herd.core.errors import InvalidParams, MethodNotFound
 from herd.core.identity import TERMINAL
 from herd.core.limits import (
     CALL_ID_CHARACTERS,
@@ -111,23 +112,44 @@ class MessageParams(Params):
 Bind = Callable[[BindParams], "Awaitable[Coordinator]"]
 
 
+class Sessions(Protocol):
+    """Knows which session is served now."""
+
+    def current(self) -> "Coordinator":
+        """Give its coordinator.
+
+        Raises:
+            NoSession, SessionHeld: there is none to serve, and why.
+        """
+        ...
+
+
+class Settled(NamedTuple):
+    """One session and no other: behind its own socket."""
+
+    coordinator: "Coordinator"
+
+    def current(self) -> "Coordinator":
+        """See `Sessions.current`."""
+        return self.coordinator
+
+
 class AdapterApi:
-    """Serves one adapter: one stdio, or one authenticated connection.
+    """Serves one adapter: one stdio, one authenticated connection, or one call of a tool.
 
     Args:
-        coordinator: The session served; None where `session.bind` is still to name it.
-        bind: Opens the coordinator that `session.bind` names; None where the session is settled.
+        sessions: Which session is served.
+        bind: Serves the session that `session.bind` names; None where the session is settled.
         command: Whether the caller is a person's command line: it may name anything that resolves now, and
             nothing counts as shown by it.
     """
 
-    def __init__(
-        self, coordinator: "Coordinator | None", bind: Bind | None = None, *, command: bool = False
-    ) -> None:
-        self._coordinator = coordinator
+    def __init__(self, sessions: Sessions, bind: Bind | None = None, *, command: bool = False) -> None:
+        self._sessions = sessions
         self._bind = bind
         self._command = command
         self._binding = asyncio.Lock()
+        self._served: set[Coordinator] = set()
 
     async def request(
         self,
@@ -143,10 +165,9 @@ class AdapterApi:
             raise MethodNotFound(f"there is no method {method}")
         shape, call = serve
         wanted = checked(shape, params)
-        async with self._binding:
-            coordinator = self._coordinator
-        if coordinator is None:
-            raise NoSession("this process is not bound to a session yet", hint="Call session.bind first.")
+        async with self._binding:  # a request behind session.bind waits for it
+            coordinator = self._sessions.current()
+        self._served.add(coordinator)
         result: dict[str, Any] = await call(self, coordinator, wanted)
         return result
 
@@ -154,22 +175,21 @@ class AdapterApi:
         """Drop it: nothing is done without an answer."""
 
     def ended(self) -> None:
-        """Give back what this adapter held without evidence; call it when its connection has ended."""
-        if self._coordinator is not None:
-            self._coordinator.delivery.release(self)
+        """Give back what this adapter holds without evidence; call it when it has ended."""
+        for coordinator in self._served:
+            coordinator.delivery.release(self)
+
+    async def proved(self, evidence: str) -> None:
+        """Record evidence that the host has everything this adapter was handed."""
+        for coordinator in self._served:
+            await coordinator.delivery.confirm_held(self, evidence)
 
     async def _bound(self, params: BindParams) -> dict[str, Any]:
         async with self._binding:
-            if self._bind is None or self._coordinator is not None:
-                raise InvalidParams("this process is bound to its session already", field="session_id")
-            self._coordinator = await self._bind(params)
-        me = self._coordinator
-        return {
-            "target": me.own.target,
-            "role": me.own.role,
-            "kind": me.own.kind,
-            "instance_id": me.own.instance_id,
-        }
+            if self._bind is None:
+                raise InvalidParams("this connection's session is settled", field="session_id")
+            me = (await self._bind(params)).own
+        return {"target": me.target, "role": me.role, "kind": me.kind, "instance_id": me.instance_id}
 
     async def _update(self, coordinator: "Coordinator", params: UpdateParams) -> dict[str, Any]:
         coordinator.update(cwd=params.cwd, name=params.name, activity=params.activity)
@@ -232,7 +252,10 @@ def shape_status(row: Outgoing, refusal: str | None = None) -> dict[str, Any]:
     """
     receipt = row.receipt
     outcome = refusal if receipt.state == PENDING else receipt.outcome
-    shape = {**receipt._asdict(), "outcome": outcome}
+    times = {
+        step: shown_time(getattr(receipt, step)) for step in ("accepted_at", "delivered_at", "replied_at")
+    }
+    shape = {**receipt._asdict(), **times, "outcome": outcome}
     return {name: value for name, value in shape.items() if value is not None}
 
 

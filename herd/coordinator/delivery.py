@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
-from herd.core.clock import Clock, first_of
+from herd.core.clock import Clock, first_of, shown_time
 from herd.core.errors import UnknownTarget
 from herd.core.identity import TERMINAL
 from herd.core.limits import HANDOVERS, READ_BYTES
@@ -108,12 +108,18 @@ class Delivery:
             message_ids: The messages.
             evidence: What proves it, in a word or two.
         """
+
+        def chosen(connection: sqlite3.Connection) -> list[int]:
+            rows = [row for one in message_ids for row in inbox.by_id(connection, one)]
+            return [row.sequence for row in rows if self._may_confirm(reader, row)]
+
+        await self._confirm(chosen, evidence)
+
+    async def _confirm(self, chosen: Callable[[sqlite3.Connection], list[int]], evidence: str) -> None:
         now = self._clock.wall_ms()
 
         def work(connection: sqlite3.Connection) -> list[Incoming]:
-            rows = [row for one in message_ids for row in inbox.by_id(connection, one)]
-            mine = [row.sequence for row in rows if self._may_confirm(reader, row)]
-            return inbox.confirm(connection, mine, evidence, now)
+            return inbox.confirm(connection, chosen(connection), evidence, now)
 
         self._step(EVIDENCE_BEFORE)
         rows = await self._mailbox.read(work) or []
@@ -121,6 +127,12 @@ class Delivery:
         for row in rows:
             self._holders.pop(row.sequence, None)
             self._changed(row)
+
+    async def confirm_held(self, reader: Hashable, evidence: str) -> None:
+        """Record evidence that the host has everything that a reader still holds."""
+        held = [number for number, holder in self._holders.items() if holder == reader]
+        if held:
+            await self._confirm(lambda _: held, evidence)
 
     def release(self, reader: Hashable) -> None:
         """Take back what a reader that has ended holds without evidence, so that it is given again."""
@@ -216,17 +228,20 @@ def shape_message(row: Incoming, offset: int = 0) -> dict[str, Any]:
     """Give a message as `peer_messages` shows it: from the verified sender, the text as it came."""
     role = TERMINAL if row.sender.host == TERMINAL else row.sender.role
     sender = {"target": row.sender.target, "name": row.sender.name or row.sender.host, "role": role}
-    optional = {
+    optional: dict[str, Any] = {
         "topic": row.topic,
         "reply_to": row.reply_to,
         "again": True if row.handovers > 0 and row.receipt.state == ACCEPTED else None,
         "no_reply_needed": row.no_reply_needed or None,
     }
+    text = row.content[offset:].encode()[:READ_BYTES].decode("utf-8", "ignore")
+    if offset + len(text) < len(row.content):
+        optional["next_offset"] = offset + len(text)
     return {
         "message_id": row.message_id,
         "from": sender,
-        "text": row.content[offset:],
-        "received_at": row.receipt.accepted_at,
+        "text": text,
+        "received_at": shown_time(row.receipt.accepted_at),
         **{name: value for name, value in optional.items() if value is not None},
     }
 
@@ -235,7 +250,7 @@ def shape_receipt(row: Outgoing) -> dict[str, Any]:
     """Give a receipt as `peer_messages` shows it."""
     receipt = row.receipt
     at = receipt.replied_at or receipt.delivered_at or receipt.accepted_at
-    optional = {"at": at, "outcome": receipt.outcome}
+    optional = {"at": shown_time(at), "outcome": receipt.outcome}
     return {
         "message_id": row.message_id,
         "target": row.recipient,

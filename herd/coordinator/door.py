@@ -6,7 +6,7 @@ Whoever has proved nothing within `handshake_ms` is shut out again.
 import hmac
 from typing import TYPE_CHECKING, Any
 
-from herd.coordinator.adapter_api import AdapterApi
+from herd.coordinator.adapter_api import AdapterApi, Settled
 from herd.coordinator.connections import Peer
 from herd.coordinator.peers import PeerHandler
 from herd.core.errors import AuthenticationFailed, InvalidParams
@@ -64,5 +64,5 @@ class Door:
         if isinstance(connection.principal, Peer):
             connection.finish()
             raise AuthenticationFailed("a peer's connection does not become an adapter's")
-        self._adapter = AdapterApi(self._coordinator, command=params.get("command", False))
+        self._adapter = AdapterApi(Settled(self._coordinator), command=params.get("command", False))
         return {"instance_id": self._coordinator.own.instance_id}

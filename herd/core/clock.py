@@ -161,3 +161,11 @@ async def first_of(event: "asyncio.Event", clock: Clock, seconds: float) -> bool
         for future in (sleeping, woken):
             future.cancel()
         await asyncio.gather(sleeping, woken, return_exceptions=True)
+
+
+def shown_time(wall_ms: int | None) -> str | None:
+    """Give a time as it is shown: ISO 8601 in UTC with milliseconds, such as `2026-11-30T16:40:28.120Z`."""
+    if wall_ms is None:
+        return None
+    seconds, milliseconds = divmod(wall_ms, 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z"

@@ -7,6 +7,8 @@ again (True) or to call it rejected (False). Codes are part of the protocol: a n
 
 from typing import Any, ClassVar
 
+from herd.core.limits import RETRY_BELIEVED_MS
+
 DONE = 0
 INTERNAL = 1
 USAGE = 2
@@ -31,7 +33,7 @@ EXIT_STATUSES: dict[int, str] = {
     UNSUPPORTED: "unsupported",
 }
 
-_LIST_AGAIN = "List the peers again (`herd peers`) and use a target from that list."
+_LIST_AGAIN = "Call `list_peers` (or `herd peers`) again and use a target from that list."
 _ASK_STATUS = "Ask for the message's status (`herd status MESSAGE`) before sending it again."
 
 
@@ -106,7 +108,7 @@ class AmbiguousTarget(HerdError):
 
     code = "AMBIGUOUS_TARGET"
     exit_status = NOT_FOUND
-    hint = "Use an exact target, peer id or request id; `herd peers` shows them."
+    hint = "Use an exact target, peer id or request id. " + _LIST_AGAIN
 
 
 class ScopeDenied(HerdError):
@@ -430,5 +432,8 @@ def from_wire(error: dict[str, Any]) -> HerdError:
     text = error.get("message")
     message = text if isinstance(text, str) else "the other side gave no reason"
     retry_after = details.get("retry_after_ms")
-    kept = {"retry_after_ms": retry_after} if type(retry_after) is int and retry_after >= 0 else {}
+    kept: dict[str, int] = {}
+    if type(retry_after) is int and retry_after >= 0:
+        # It paces a clock of ours, which a number of any length would break or stop for good.
+        kept["retry_after_ms"] = min(retry_after, RETRY_BELIEVED_MS)
     return kind(message.removeprefix(f"{kind.code}: "), hint=hint if isinstance(hint, str) else None, **kept)

@@ -43,7 +43,7 @@ def checked_session(host: str, session_id: str, created: str = "") -> SessionNam
     """Give the name of a session.
 
     Raises:
-        InvalidParams: a part is empty, too long, or the host is no lower-case word.
+        InvalidParams: a part is empty, too long or no text, or the host is no lower-case word.
     """
     if not _HOST.fullmatch(host) or len(host) > HOST_CHARACTERS:
         raise InvalidParams(f"host {host[:HOST_CHARACTERS]!r} is no lower-case word such as 'claude' or 'pi'")
@@ -51,6 +51,8 @@ def checked_session(host: str, session_id: str, created: str = "") -> SessionNam
         raise InvalidParams(f"session_id has {len(session_id)} characters, not 1 to {SESSION_ID_CHARACTERS}")
     if len(created) > SESSION_ID_CHARACTERS:
         raise InvalidParams(f"created has {len(created)} characters, more than {SESSION_ID_CHARACTERS}")
+    if "\0" in session_id or "\0" in created:
+        raise InvalidParams("session_id or created has a NUL, which no text of ours has")
     try:
         session_key(SessionName(host, session_id, created))
     except UnicodeEncodeError:

@@ -209,3 +209,9 @@ TERMINAL_NAME_CHARACTERS = 64
 
 STDIN_BYTES = 1_048_576
 """Bytes of a text that a command reads from its standard input before refusing it."""
+
+RETRY_BELIEVED_MS = 3_600_000
+"""Greatest `retry_after_ms` that the other side is believed, in milliseconds."""
+
+MCP_FRAME_BYTES = 1_048_576
+"""Bytes of one line on the stdio of `herd mcp`."""

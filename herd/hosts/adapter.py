@@ -6,7 +6,7 @@ agent's shell passes its host's variables to every other host that is started in
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 _KNOWN = ("claude", "codex", "terminal")
 
@@ -22,6 +22,10 @@ class HostAdapter(Protocol):
 
         It is a hint that tells sessions of one host process apart, and never proves a session.
         """
+        ...
+
+    def call_id(self, meta: Mapping[str, Any]) -> str | None:
+        """Give the id of one tool call that is unique in the session's life, from the call's `_meta`."""
         ...
 
 

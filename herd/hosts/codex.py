@@ -1,7 +1,7 @@
 """Codex."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class _Adapter(NamedTuple):
@@ -12,6 +12,10 @@ class _Adapter(NamedTuple):
     def session_id(self, environ: Mapping[str, str]) -> str | None:
         """Give what Codex tells the commands it starts."""
         return environ.get("CODEX_THREAD_ID") or None
+
+    def call_id(self, meta: Mapping[str, Any]) -> str | None:  # noqa: ARG002 - the seam's shape
+        """See `HostAdapter.call_id`."""
+        return None  # codex names the thread and turn of a call, not the call
 
 
 ADAPTER = _Adapter()

@@ -1,7 +1,7 @@
 """The terminal: a person's shells. Its sessions are `default` and those named by `--as NAME`."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class _Adapter(NamedTuple):
@@ -11,6 +11,10 @@ class _Adapter(NamedTuple):
 
     def session_id(self, environ: Mapping[str, str]) -> str | None:  # noqa: ARG002 - a terminal sets none
         """Give nothing: a shell names no session."""
+        return None
+
+    def call_id(self, meta: Mapping[str, Any]) -> str | None:  # noqa: ARG002 - the seam's shape
+        """See `HostAdapter.call_id`."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""The MCP stdio server of one session: tools, prompts, cancellation. Not built yet.
+"""The MCP stdio server of one session: first answer, protocol, tools, prompts, cancellation.
 
-A front end over the frames of `herd.rpc`; it will call the coordinator and decide nothing of its own.
+A front end: it calls the adapter API of `herd.coordinator` and decides nothing of its own.
 """

@@ -3,25 +3,33 @@
 Pure. Tools and command lines show the same entries.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from herd.core.limits import SHOWN_CHARACTERS
+from herd.core.limits import CWD_CHARACTERS, SHOWN_CHARACTERS
+from herd.core.clock import shown_time
 from herd.core.text import printable
 from herd.presence.record import Record
 from herd.presence.registry import names_of
 
-_TWIN = 4
-"""Characters of the target that tell peers of one name apart."""
+_TWIN_TAILS = (4, 10)
+"""Characters of the target that tell peers of one name apart; the second where the first made a twin anew."""
 
 
 def entries_of(peers: Sequence[Record]) -> list[dict[str, Any]]:
     """Give the entries of listed records, in the order given; absent labels are left out.
 
-    Peers that bear one name get the end of their target behind it, so that no two entries look alike.
+    Peers that bear one name as it is shown get the end of their target behind it, so that no two look alike.
     """
-    names = [peer.presence.name if peer.presence else None for peer in peers]
-    return [_entry(peer, twin=names.count(name) > 1) for peer, name in zip(peers, names, strict=True)]
+    names = [_shown(peer.presence.name) if peer.presence else None for peer in peers]
+    for tail in _TWIN_TAILS:
+        bearers = Counter(names)
+        names = [
+            _with_tail(name, names_of(peer)[0][-tail:]) if name and bearers[name] > 1 else name
+            for peer, name in zip(peers, names, strict=True)
+        ]
+    return [_entry(peer, name) for peer, name in zip(peers, names, strict=True)]
 
 
 def matches(entry: dict[str, Any], query: str) -> bool:
@@ -30,18 +38,25 @@ def matches(entry: dict[str, Any], query: str) -> bool:
     return any(wanted in value.casefold() for value in entry.values() if isinstance(value, str))
 
 
-def _entry(record: Record, *, twin: bool) -> dict[str, Any]:
-    target = names_of(record)[0]
+def _with_tail(name: str, tail: str) -> str:
+    return f"{printable(name, SHOWN_CHARACTERS - len(tail) - 1)}-{tail}"
+
+
+def _entry(record: Record, name: str | None) -> dict[str, Any]:
     presence = record.presence
     assert presence is not None, "only listed records have an entry"
-    name = printable(presence.name, SHOWN_CHARACTERS - _TWIN - 1) if presence.name else None
     labels = {
-        "name": f"{name}-{target[-_TWIN:]}" if name and twin else name,
-        "cwd": printable(presence.cwd, None) if presence.cwd else None,
-        "repo": printable(presence.repo) if presence.repo else None,
-        "branch": printable(presence.branch) if presence.branch else None,
-        "workspace_label": printable(presence.workspace_label) if presence.workspace_label else None,
+        "name": name,
+        "cwd": _shown(presence.cwd, CWD_CHARACTERS),
+        "repo": _shown(presence.repo),
+        "branch": _shown(presence.branch),
+        "workspace_label": _shown(presence.workspace_label),
         "activity": presence.activity,
-        "since": presence.since,
+        "since": shown_time(presence.since),
     }
-    return {"target": target, **{label: value for label, value in labels.items() if value is not None}}
+    known = {label: value for label, value in labels.items() if value is not None}
+    return {"target": names_of(record)[0], **known}
+
+
+def _shown(label: str | None, limit: int = SHOWN_CHARACTERS) -> str | None:
+    return printable(label or "", limit) or None

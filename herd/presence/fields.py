@@ -1,17 +1,35 @@
-"""A reader of one JSON object that accepts each field once, checked, and then nothing else.
+"""A reader of one JSON file that accepts each field once, checked, and then nothing else.
 
 Records and session files are read by it instead of by pydantic, because `herd peers` reads them and
 importing pydantic alone would cost more than the whole command may.
 """
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from herd.core.limits import LABEL_CHARACTERS
+from herd.core.text import printable
 
 
 class Malformed(ValueError):
     """A file of ours that says something other than its schema; the text completes "<path> ..."."""
+
+
+def read_fields(data: bytes) -> "Fields":
+    """Read a whole file.
+
+    Raises:
+        Malformed: it is not one JSON object in UTF-8 that names each of its fields once.
+    """
+    try:
+        # Decoded here, since json.loads would guess UTF-16 or UTF-32 and pass over a byte order mark.
+        parsed = json.loads(data.decode(), object_pairs_hook=_each_once, parse_constant=_no_number)
+    except Malformed:
+        raise
+    except (ValueError, RecursionError):
+        raise Malformed("is not JSON") from None
+    return Fields(parsed)
 
 
 class Fields:
@@ -35,7 +53,7 @@ class Fields:
     def end(self) -> None:
         """Refuse whatever was not taken."""
         for name in self._left:
-            raise Malformed(f"has an unknown field {self._path(name[:64])}")
+            raise Malformed(f"has an unknown field {self._path(printable(name))}")
 
     def inner(self, name: str) -> "Fields":
         """Take a field that is an object itself."""
@@ -95,3 +113,15 @@ class Fields:
 
     def _path(self, name: str) -> str:
         return f"{self._where}.{name}" if self._where else name
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        # Readers that keep the first of two would see another record than those that keep the last.
+        raise Malformed("names a field twice")
+    return fields
+
+
+def _no_number(name: str) -> NoReturn:
+    raise Malformed(f"has {name}, which is no JSON")

@@ -60,6 +60,7 @@ class Publisher:
         self._new_id = new_id
         self._claim = Owner(instance.pid, instance.start, None)
         self._presence: Presence | None = None
+        self._on_record = self._claim  # the claim in what was last written, whatever was retired since
 
     @property
     def claim(self) -> Owner:
@@ -74,28 +75,32 @@ class Publisher:
     def announce(self) -> None:
         """Put the instance on record without a presence, so that handshakes can check it."""
         self._retire_claim()
-        self._write()
+        self._write(self._claim, None)
 
     def publish(self, presence: Presence) -> Owner:
         """Begin a new generation that lists the session.
 
         Returns:
             The new claim; hand it to `enrich` so that a late look-up cannot touch a later generation.
+
+        Raises:
+            OSError, HerdError: it could not be written; nothing is published then.
         """
         self._retire_claim()
-        self._claim = self._claim._replace(id=self._new_id())
-        self._presence = presence
-        self._write()
+        claim = self._claim._replace(id=self._new_id())
+        self._write(claim, presence)
         # Last, so that a reader never finds the new claim beside the old record as valid.
-        self._lock.write_owner(self._claim)
-        return self._claim
+        self._lock.write_owner(claim)
+        self._claim, self._presence = claim, presence
+        return claim
 
     def enrich(self, claim: Owner, change: Callable[[Presence], Presence]) -> bool:
         """Rewrite the presence of the generation `claim`, keeping its claim; False where it is over."""
         if self._presence is None or claim != self._claim or not self._is_ours():
             return False
-        self._presence = change(self._presence)
-        self._write()
+        presence = change(self._presence)
+        self._write(claim, presence)
+        self._presence = presence
         return True
 
     def withdraw(self) -> None:
@@ -107,7 +112,7 @@ class Publisher:
         """
         self._retire_claim()
         if self._is_ours():
-            self._write()
+            self._write(self._claim, None)
 
     def move(self, endpoint: str) -> None:
         """Remember that the instance now listens elsewhere; the next write tells it."""
@@ -125,19 +130,21 @@ class Publisher:
         self._lock.write_owner(self._claim)
 
     def _is_ours(self) -> bool:
+        """Tell whether the record is the one that was last written here: this instance's, with that claim."""
         try:
             data = read_private(self._path, RECORD_BYTES)
-            key = self._instance.session.key
-            return data is not None and decode(data, key).instance_id == self._instance.instance_id
+            record = None if data is None else decode(data, self._instance.session.key)
         except (Malformed, HerdError):
             return False
+        ours = (self._instance.instance_id, self._on_record)
+        return record is not None and (record.instance_id, record.claim) == ours
 
-    def _write(self) -> None:
+    def _write(self, claim: Owner, presence: Presence | None) -> None:
         one = self._instance
         record = Record(
             session=one.session,
             kind=one.kind,
-            claim=self._claim,
+            claim=claim,
             host_pid=one.host_pid,
             host_start=one.host_start,
             instance_id=one.instance_id,
@@ -146,6 +153,7 @@ class Publisher:
             public_key=one.public_key,
             capabilities=one.capabilities,
             build=one.build,
-            presence=self._presence,
+            presence=presence,
         )
         replace_private(self._path, encode(record), durable=False)
+        self._on_record = claim

@@ -21,7 +21,7 @@ from herd.core.limits import (
 )
 from herd.core.locks import Owner
 from herd.core.public_key import is_public_key
-from herd.presence.fields import Fields, Malformed
+from herd.presence.fields import Fields, Malformed, read_fields
 
 SEND = "message.send"
 RECEIVE = "message.receive"
@@ -73,7 +73,11 @@ class Record(NamedTuple):
 
 
 def encode(record: Record) -> bytes:
-    """Give the file's bytes: at most `RECORD_BYTES`, by leaving out labels that would burst it, cwd last."""
+    """Give the file's bytes: at most `RECORD_BYTES`, by leaving out labels that would burst it, cwd last.
+
+    Raises:
+        InvalidParams: what is left is no record that a reader would accept; the message names the field.
+    """
     data = _json(record)
     for label in _LABELS_LEFT_OUT_FIRST:
         if len(data) <= RECORD_BYTES or record.presence is None:
@@ -81,6 +85,11 @@ def encode(record: Record) -> bytes:
         bare: dict[str, Any] = {label: None}
         record = record._replace(presence=record.presence._replace(**bare))
         data = _json(record)
+    try:
+        decode(data, record.key)
+    except Malformed as fault:
+        # Every reader would pass over it, and the session would be missing without a word.
+        raise InvalidParams(f"the record of this session {fault}") from None
     return data
 
 
@@ -94,13 +103,12 @@ def decode(data: bytes, key: str) -> Record:
     Raises:
         Malformed: any field is missing, unknown, mistyped or out of range.
     """
-    try:
-        parsed = json.loads(data)
-    except (ValueError, RecursionError):
-        raise Malformed("is not JSON") from None
-    fields = Fields(parsed)
-    if fields.integer("version") != RECORD_VERSION:
-        raise Malformed(f"has version {parsed['version']}, not {RECORD_VERSION}")
+    if len(data) > RECORD_BYTES:
+        raise Malformed(f"has {len(data)} bytes, more than {RECORD_BYTES}")
+    fields = read_fields(data)
+    version = fields.integer("version")
+    if version != RECORD_VERSION:
+        raise Malformed(f"has version {version}, not {RECORD_VERSION}")
     record = Record(
         session=_session(fields.inner("session")),
         kind=fields.one_of("kind", ("ordinary", "managed")),
@@ -119,8 +127,8 @@ def decode(data: bytes, key: str) -> Record:
 
 
 def clipped(label: str | None, limit: int = LABEL_CHARACTERS) -> str | None:
-    """Cut a label to what a record may carry; a blank one is none."""
-    kept = (label or "")[:limit].encode("utf-8", "replace").decode()
+    """Cut a label to what a record may carry, without NUL and lone surrogates; a blank one is none."""
+    kept = (label or "")[:limit].replace("\0", "?").encode("utf-8", "replace").decode()
     return kept if kept.strip() else None
 
 
@@ -142,7 +150,9 @@ def _json(record: Record) -> bytes:
     }
     if record.presence is not None:
         shape["presence"] = {k: v for k, v in record.presence._asdict().items() if v is not None}
-    return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    text = json.dumps(shape, ensure_ascii=False, separators=(",", ":"))
+    # A lone surrogate becomes the escape of itself, so that the check of what was written names its field.
+    return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _session(fields: Fields) -> SessionName:

@@ -6,7 +6,8 @@ out, left in place, and told to `herd doctor`.
 """
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from herd.core.errors import HerdError
@@ -19,6 +20,7 @@ from herd.presence.fields import Malformed
 from herd.presence.record import Record, decode
 
 _SUFFIX = ".json"
+_GRANULE_NS = 100_000_000
 
 
 class Fault(NamedTuple):
@@ -36,17 +38,30 @@ class Stamp(NamedTuple):
     size: int
 
 
+class _Known(NamedTuple):
+    record: Record
+    stamp: Stamp
+    settled: bool
+
+
 class Registry:
     """The records of one data root, with those already parsed kept by their stamp.
 
     Args:
         layout: The folders of this machine.
+        now_ns: The clock that the file system stamps with, in nanoseconds.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._layout = layout
-        self._known: dict[str, tuple[Stamp, Record]] = {}
-        self.faults: list[Fault] = []
+        self._now_ns = now_ns
+        self._known: dict[str, _Known] = {}
+        self._faults: dict[str, Fault] = {}
+
+    @property
+    def faults(self) -> list[Fault]:
+        """What the last scan, and reads of single records since, found malformed."""
+        return list(self._faults.values())
 
     def listed(self) -> list[Record]:
         """Give every record whose session may be listed now, by session key.
@@ -57,12 +72,15 @@ class Registry:
         return [record for record in self.scan() if self.is_listed(record)]
 
     def scan(self) -> list[Record]:
-        """Read every well-formed record, dead ones too, and note the malformed ones in `faults`."""
-        self.faults = []
-        try:
-            checked_folder(self._layout.peers)
-            folder = os.open(self._layout.peers, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        """Read every well-formed record, dead ones too, and note the malformed ones in `faults`.
+
+        Raises:
+            UnsafeEndpoint: `peers/` is no private folder of ours.
+            OSError: it cannot be read.
+        """
+        self._faults = {}
+        folder = self._opened()
+        if folder is None:
             return []
         try:
             found = {name[: -len(_SUFFIX)] for name in os.listdir(folder) if name.endswith(_SUFFIX)}
@@ -74,10 +92,14 @@ class Registry:
         return records
 
     def record(self, key: str) -> Record | None:
-        """Read one session's current record; None where it is absent or malformed."""
-        try:
-            folder = os.open(self._layout.peers, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        """Read one session's current record; None where it is absent or malformed.
+
+        Raises:
+            UnsafeEndpoint: `peers/` is no private folder of ours.
+            OSError: it cannot be read.
+        """
+        folder = self._opened()
+        if folder is None:
             return None
         try:
             return self._read(folder, key)
@@ -106,11 +128,11 @@ class Registry:
 
     def instance(self, instance_id: str) -> Record | None:
         """Find the record of an instance; None where none or more than one session claims it."""
-        for _, record in self._known.values():
-            if record.instance_id == instance_id:
-                current = self.record(record.key)
-                if current is not None and current.instance_id == instance_id:
-                    return current
+        keys = [key for key, known in self._known.items() if known.record.instance_id == instance_id]
+        if len(keys) == 1:
+            current = self.record(keys[0])
+            if current is not None and current.instance_id == instance_id:
+                return current
         found = [record for record in self.scan() if record.instance_id == instance_id]
         return found[0] if len(found) == 1 else None
 
@@ -120,24 +142,35 @@ class Registry:
             status = os.stat(self._layout.record(key), follow_symlinks=False)
         except FileNotFoundError:
             return None
-        return Stamp(status.st_ino, status.st_ctime_ns, status.st_size)
+        return _stamp(status)
+
+    def _opened(self) -> int | None:
+        try:
+            checked_folder(self._layout.peers)
+            return os.open(self._layout.peers, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
 
     def _read(self, folder: int, key: str) -> Record | None:
         name = key + _SUFFIX
         known = self._known.get(key)
+        now_ns = self._now_ns()
         try:
-            if known is not None and _stamp_at(folder, name) == known[0]:
-                return known[1]
+            if known is not None and known.settled and _stamp_at(folder, name) == known.stamp:
+                return known.record
+            self._known.pop(key, None)
+            self._faults.pop(key, None)
             found = read_private_at(folder, name, RECORD_BYTES)
             if found is None:
                 return None
             record = decode(found[0], key)
         except (Malformed, HerdError, OSError) as fault:
-            self.faults.append(Fault(f"{self._layout.peers}/{name}", str(fault)))
-            self._known.pop(key, None)
+            self._faults[key] = Fault(f"{self._layout.peers}/{name}", str(fault))
             return None
-        status = found[1]
-        self._known[key] = (Stamp(status.st_ino, status.st_ctime_ns, status.st_size), record)
+        stamp = _stamp(found[1])
+        # Most kernels stamp with a clock that stands still for milliseconds, and give the number of a removed
+        # file to the next one: two changes soon after this read could look like none.
+        self._known[key] = _Known(record, stamp, settled=stamp.changed_ns + _GRANULE_NS < now_ns)
         return record
 
 
@@ -166,4 +199,8 @@ def _stamp_at(folder: int, name: str) -> Stamp | None:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    return _stamp(status)
+
+
+def _stamp(status: os.stat_result) -> Stamp:
     return Stamp(status.st_ino, status.st_ctime_ns, status.st_size)

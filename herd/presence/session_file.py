@@ -13,7 +13,7 @@ from herd.core.files import private_folder, read_private, replace_private
 from herd.core.identity import SessionName
 from herd.core.limits import SESSION_FILE_BYTES, SESSION_VERSION
 from herd.core.paths import Layout
-from herd.presence.fields import Fields, Malformed
+from herd.presence.fields import Malformed, read_fields
 
 
 class SessionFile(NamedTuple):
@@ -61,10 +61,7 @@ def write_session_file(layout: Layout, file: SessionFile) -> None:
 
 
 def _decode(data: bytes, key: str, path: str) -> SessionFile:
-    try:
-        fields = Fields(json.loads(data))
-    except (ValueError, RecursionError):
-        raise Malformed("is not JSON") from None
+    fields = read_fields(data)
     version = fields.integer("version", least=1)
     if version > SESSION_VERSION:
         raise NewerState(f"{path} has version {version}, and this Herd knows {SESSION_VERSION}", path=path)

@@ -1,0 +1,45 @@
+"""`herd mcp`: the MCP server that an agent's host starts, one process a session.
+
+The first request is answered before the rest of Herd is loaded; see `herd.mcp.opening`.
+"""
+
+import argparse
+import os
+
+from herd.core.errors import InvalidParams
+from herd.mcp.opening import Opened, answer_first, take_over
+
+HELP = "serve the tools to an agent's host over standard input and output (MCP)"
+DESCRIPTION = (
+    "Serve Herd's tools by the Model Context Protocol. The host's installer writes this command; without "
+    "--session the tools answer NO_SESSION until the host names its session."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--host", required=True, help="the host's word: claude, codex, pi, opencode or another"
+    )
+    parser.add_argument("--session", metavar="ID", help="the host's own id of the session")
+    parser.add_argument("--created", default="", help="the session's creation time, for hosts that reuse ids")
+    parser.add_argument("--name", help="the name to list the session under")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until the input ends."""
+    if options.session is not None and not options.session:
+        raise InvalidParams("--session takes the host's own id of the session")
+    opened = answer_first(*take_over())
+    return _serve(options, opened)
+
+
+def _serve(options: argparse.Namespace, opened: Opened) -> int:
+    import asyncio  # from here on everything is loaded, at once
+
+    from herd.mcp.process import serve
+
+    if opened.ended:
+        return 0
+    asyncio.run(serve(options, opened, os.getcwd()))
+    return 0

@@ -1,0 +1,129 @@
+"""The tools an agent sees, and one call of one of them.
+
+Schemas and descriptions are what a host loads into every session, so they are few and short. A result has
+everything in its text, since some hosts show a model nothing else; the structured content repeats it.
+"""
+
+import json
+from typing import Any, Protocol
+
+from herd.coordinator.adapter_api import AdapterApi, Sessions
+from herd.core.errors import HerdError, InvalidParams, InvalidRpc
+from herd.core.text import quoted
+from herd.mail.header import shown_to_model
+from herd.mcp.protocol import INVALID_PARAMS, ProtocolError
+from herd.mcp.schemas import OUTPUTS, TOOLS
+
+__all__ = ["OUTPUTS", "TOOLS", "Call", "Tools"]
+
+_METHODS = {"list_peers": "session.list", "message_peer": "session.send", "peer_messages": "session.read"}
+_INPUTS = {tool["name"]: frozenset(tool["inputSchema"]["properties"]) for tool in TOOLS}
+
+
+class CallIds(Protocol):
+    """Knows how a host names one tool call over the session's whole life."""
+
+    def call_id(self, meta: dict[str, Any]) -> str | None:
+        """Give the id that `_meta` of a call carries; None where the host sends none."""
+        ...
+
+
+class Tools:
+    """What every call needs.
+
+    Args:
+        sessions: Gives the coordinator that this process serves now.
+        call_ids: The host's way of naming calls.
+    """
+
+    def __init__(self, sessions: Sessions, call_ids: CallIds | None = None) -> None:
+        self.sessions = sessions
+        self.call_ids = call_ids
+
+
+class Call:
+    """One call of a tool, and what it handed over until there is evidence of it."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._api = AdapterApi(tools.sessions)
+
+    async def run(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Carry it out and give the result; a refusal is a result too.
+
+        Raises:
+            ProtocolError: there is no such tool, or the arguments are no object.
+        """
+        name, arguments = params.get("name"), params.get("arguments", {})
+        if not isinstance(name, str) or name not in _METHODS:
+            raise ProtocolError(INVALID_PARAMS, f"there is no tool {str(name)[:64]!r}")
+        if not isinstance(arguments, dict):
+            raise ProtocolError(INVALID_PARAMS, "arguments is an object")
+        try:
+            return _result(name, await self._answer(name, arguments, params))
+        except HerdError as refusal:
+            return _refusal(refusal)
+
+    async def proved(self) -> None:
+        """Take the host's next call as evidence that it has what this one handed over."""
+        await self._api.proved("the host's next tool call")
+
+    def take_back(self) -> None:
+        """Give back what this call handed over: the host does not have it."""
+        self._api.ended()
+
+    async def _answer(self, name: str, arguments: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+        for field in arguments.keys() - _INPUTS[name]:
+            raise InvalidParams(f"{field[:64]}: is no field of {name}", field=field[:64])
+        if name == "message_peer":
+            arguments = {**arguments, **self._call_id(params)}
+        return await self._api.request(None, _METHODS[name], arguments)
+
+    def _call_id(self, params: dict[str, Any]) -> dict[str, str]:
+        meta = params.get("_meta")
+        known = self._tools.call_ids
+        call_id = known.call_id(meta) if known is not None and isinstance(meta, dict) else None
+        return {} if call_id is None else {"call_id": call_id}
+
+
+def _result(name: str, answer: dict[str, Any]) -> dict[str, Any]:
+    if name == "list_peers":
+        me = answer["self"]
+        answer = {
+            **answer,
+            "self": {field: me[field] for field in ("target", "name", "role", "kind", "socket")},
+        }
+    text = _read_text(answer) if name == "peer_messages" else _json(answer)
+    return {"content": [{"type": "text", "text": text}], "structuredContent": answer, "isError": False}
+
+
+def _refusal(refusal: HerdError) -> dict[str, Any]:
+    if isinstance(refusal, InvalidRpc):
+        refusal = InvalidRpc("something inside Herd failed; nothing was lost")
+    body = refusal.to_tool()
+    text = f"{refusal.code}: {refusal.message}\n{refusal.next_step}"
+    return {"content": [{"type": "text", "text": text}], "structuredContent": body, "isError": True}
+
+
+def _read_text(answer: dict[str, Any]) -> str:
+    """Give what a read gave: each message under its header, then the rest of the answer as JSON."""
+    rest = {field: value for field, value in answer.items() if field != "messages"}
+    messages = [
+        f"{shown_to_model(message)}\n{_json(_beside_the_text(message))}" for message in answer["messages"]
+    ]
+    return "\n\n".join([*messages, _json(rest)])
+
+
+def _beside_the_text(message: dict[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in message.items() if field != "text"}
+
+
+def _json(value: Any) -> str:
+    """Give a value as one line of JSON in which no foreign character can act on a terminal or a reader."""
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(key)}: {_json(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_json, value)) + "]"
+    return json.dumps(value)

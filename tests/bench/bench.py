@@ -1,0 +1,71 @@
+"""`./run bench [SECTION...] [--json]`: measures, and shows each figure beside its floor and its bound.
+
+Nothing here is a test: figures of a machine that is never quiet decide nothing, only a failed check ends it
+with status 1. It runs when asked for by name and at no other time.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+
+from tests.bench import burst, latency, lists, report, starts
+from tests.bench.report import Finding
+from tests.bench.workshop import Workshop
+
+SECTIONS: dict[str, tuple[Callable[[Workshop], Iterator[Finding]], ...]] = {
+    "send": (latency.measure, burst.measure),
+    "list": (lists.measure,),
+    "start": (starts.measure,),
+}
+"""Each section and what it measures, in its order."""
+
+
+def main() -> int:
+    """Measure what was asked for; 1 where a check failed."""
+    asked = _parser().parse_args()
+    findings: dict[str, list[Finding]] = {}
+    with Workshop(asked.folder) as workshop:
+        found = report.surroundings(str(workshop.folder))
+        if not asked.json:
+            report.put_surroundings(found)
+        for name in asked.sections or SECTIONS:
+            findings[name] = list(_section(name, workshop, quiet=asked.json))
+    if asked.json:
+        shaped = {name: [finding.as_json() for finding in some] for name, some in findings.items()}
+        sys.stdout.write(json.dumps({"surroundings": found, "sections": shaped}, indent=2) + "\n")
+    return int(any(report.failed(some) for some in findings.values()))
+
+
+def _section(name: str, workshop: Workshop, *, quiet: bool) -> Iterator[Finding]:
+    if not quiet:
+        report.put_section(name)
+    for measure in SECTIONS[name]:
+        for finding in measure(workshop):
+            if not quiet:
+                report.put(finding)
+            yield finding
+
+
+def _known(name: str) -> str:
+    if name not in SECTIONS:
+        raise argparse.ArgumentTypeError(f"there is no section {name!r}, only {', '.join(SECTIONS)}")
+    return name
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="./run bench", description="Measure Herd on this machine.")
+    parser.add_argument(
+        "sections", nargs="*", type=_known, metavar="SECTION", help=f"of {', '.join(SECTIONS)}; all of them"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument(
+        "--folder",
+        default="/var/tmp",
+        help="where the data roots are made: on the kind of disk that homes lie on (default: %(default)s)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Section list: who is there, read from the registry and asked on the command line."""
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from herd.core.paths import Layout
+from herd.presence.registry import Registry
+from tests.bench.floors import PASS, parse_all
+from tests.bench.measuring import Sample, in_turn, timed
+from tests.bench.processes import cost
+from tests.bench.records import on_record
+from tests.bench.report import Check, Figure, Finding, Floor
+from tests.bench.workshop import HERD, Workshop
+from tests.fakes.herd_session import environment
+
+_SAMPLES = {10: 200, 100: 50, 1_000: 12}
+"""How often each size is sampled in each round."""
+
+_PEERS = 20
+_STARTS = 20
+
+_COLD_BOUND = 3.0
+_WARM_BOUND = 2.0
+_PEERS_BOUND = 5.0
+
+
+def measure(workshop: Workshop) -> Iterator[Finding]:
+    """Measure."""
+    for count in _SAMPLES:
+        with on_record(workshop.home(), count) as layout:
+            yield from _registry(layout, count)
+    home = workshop.home()
+    with on_record(home, _PEERS):
+        yield from _command(home)
+
+
+def _registry(layout: Layout, count: int) -> Iterator[Finding]:
+    kept = Registry(layout)
+    listed = len(kept.listed())
+    yield Check(f"all {count} records are listed", None if listed == count else f"{listed} are")
+    cases: dict[str, Sample] = {
+        "floor": lambda: timed(lambda: parse_all(layout.peers)),
+        "cold": lambda: timed(Registry(layout).listed),
+        "warm": lambda: timed(kept.listed),
+    }
+    found = in_turn(cases, samples=_SAMPLES[count])
+    floor = Floor("files read and parsed", found["floor"].best * 1_000, found["floor"].spread)
+    for case, bound in (("cold", _COLD_BOUND), ("warm", _WARM_BOUND)):
+        best = found[case].best * 1_000
+        yield Figure(f"{count} records, {case}", best, "ms", floor, bound, found[case].spread)
+
+
+def _command(home: Path) -> Iterator[Finding]:
+    child_environment = {
+        name: value for name, value in environment(home).items() if not name.startswith("PYTHON")
+    }
+    peers = (HERD, "peers", "--as", "bench")
+    yield Check(f"`herd peers` lists all {_PEERS} sessions", _not_listed(peers, child_environment))
+    cases: dict[str, Sample] = {
+        "floor": lambda: cost(PASS, child_environment).cpu,
+        "peers": lambda: cost(peers, child_environment).cpu,
+    }
+    found = in_turn(cases, samples=_STARTS)
+    floor = Floor("python -c pass", found["floor"].best * 1_000, found["floor"].spread)
+    best = found["peers"].best * 1_000
+    yield Figure(
+        f"`herd peers`, {_PEERS} sessions, CPU", best, "ms", floor, _PEERS_BOUND, found["peers"].spread
+    )
+
+
+def _not_listed(peers: tuple[str, ...], child_environment: Mapping[str, str]) -> str | None:
+    ended = subprocess.run([*peers, "--json"], env=child_environment, stdout=subprocess.PIPE, check=True)
+    listed = len(json.loads(ended.stdout)["peers"])
+    return None if listed == _PEERS else f"{listed} are"

@@ -1,0 +1,72 @@
+"""Where a benchmark works: a folder on a real disk, data roots in it, and sessions that run on them.
+
+It owns what has to be thrown away afterwards. It is ignorant of what is measured.
+"""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.bench.floors import MESSAGE_BYTES
+from tests.fakes.herd_session import HerdSession
+
+HERD = str(Path(sys.executable).with_name("herd"))
+"""The command as it is installed for people."""
+
+_AS_INSTALLED = {"PYTHONWARNINGS": "", "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": ""}
+"""What the tests' sessions are started with and a person's are not; an empty variable counts as unset."""
+
+# A benchmark asks for more at once than one session's host does.
+_WIDE_LIMITS = "[limits]\ninbox_messages = 100000\npending_requests = 512\n"
+
+TEXT = "x" * MESSAGE_BYTES
+"""The text of every message whose latency is measured."""
+
+
+class Workshop:
+    """A context manager that removes at its end whatever was made in it.
+
+    Args:
+        parent: Where its folder is made. /var/tmp is on a disk where /tmp may be memory, and short enough for
+            a socket's path.
+    """
+
+    def __init__(self, parent: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="hb-", dir=parent))
+        self._homes = 0
+
+    def home(self) -> Path:
+        """Make an empty data root."""
+        self._homes += 1
+        home = self.folder / f"{self._homes}"
+        settings = home / "config" / "herd"
+        settings.mkdir(parents=True, mode=0o700)
+        home.chmod(0o700)
+        (settings / "config.toml").write_text(_WIDE_LIMITS, encoding="utf-8")
+        return home
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.folder)
+
+
+def session(home: Path, session_id: str) -> HerdSession:
+    """Start a session as a host's extension does; `ready` waits for it."""
+    return HerdSession(home, "bench", session_id, herd=(HERD,), environ=_AS_INSTALLED)
+
+
+def target(one: HerdSession) -> str:
+    """Give the target of a session."""
+    return str(one.request("session.whoami")["target"])
+
+
+def send(sender: HerdSession, to: str, text: str = TEXT) -> str:
+    """Send a message and give what the call said became of it."""
+    return str(sender.request("session.send", target=to, message=text)["status"])
