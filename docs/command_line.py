@@ -63,7 +63,7 @@ def _synopsis(action: argparse.Action) -> str:
 
 def _argument_row(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str, str, str]:
     names = ", ".join(action.option_strings) or _value_name(action)
-    default = "" if action.default in (None, False, argparse.SUPPRESS) else f"`{action.default}`"
+    default = "" if action.default in (None, False, "", argparse.SUPPRESS) else f"`{action.default}`"
     return f"`{names}`", default, _meaning(parser, action)
 
 

@@ -1,8 +1,9 @@
 """Write the reference pages from the code they describe, or check that they still say the same.
 
-`python docs/generate.py` writes `docs/reference/{errors,limits,config,cli}.md`; with `--check` nothing is
-written, and the exit status is 1 where a page differs. What a page says is changed where its subject is
-written: in a docstring, a hint or a parser. The page of the command line exists once its parser does.
+`python docs/generate.py` writes the pages of errors, limits, settings, command line, message states and
+adapter API into `docs/reference`; with `--check` nothing is written, and the exit status is 1 where a page
+differs. What a page says is changed where its subject is written: in a docstring, a hint or a parser, or in
+a module beside this one. The page of the command line exists once its parser does.
 """
 
 import argparse
@@ -14,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from docs.adapter_api import adapter_api_page
 from docs.command_line import command_line_page
 from docs.markdown import Undocumented, page, table
+from docs.message_states import message_states_page
 from herd.core.errors import BY_CODE, EXIT_STATUSES, HerdError
 from herd.core.limits import DEFAULT_LIMITS, SETTING_GREATEST
 
@@ -146,7 +149,13 @@ def unit_of(name: str) -> str:
 
 def pages() -> dict[str, str]:
     """Give the text of every page by its file's name."""
-    written = {"config.md": config_page(), "errors.md": errors_page(), "limits.md": limits_page()}
+    written = {
+        "adapter-api.md": adapter_api_page(),
+        "config.md": config_page(),
+        "errors.md": errors_page(),
+        "limits.md": limits_page(),
+        "message-states.md": message_states_page(),
+    }
     # Only a parser that does not exist may be left out: one that cannot be imported is a fault.
     if importlib.util.find_spec(COMMAND_LINE) is not None:
         written["cli.md"] = command_line_page(importlib.import_module(COMMAND_LINE).build_parser())

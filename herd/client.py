@@ -90,6 +90,8 @@ class Client:
     def _result(self, request_id: int) -> dict[str, Any]:
         while True:
             frame = self._frame()
+            if frame.get("id") is None and isinstance(frame.get("error"), dict):
+                raise from_wire(frame["error"])  # what was sent was no frame at all, or too large a one
             if frame.get("id") == request_id and "method" not in frame:
                 break
         if "error" in frame:

@@ -59,7 +59,7 @@ def find_caller(registry: Registry, tree: Tree, environ: Mapping[str, str], name
     if hosted is not None:
         if name is not None:
             raise CapabilityDenied(
-                f"this command runs in a {hosted.session.host} session, and --as names terminal sessions only",
+                f"this command runs in a {hosted.session.host} session; --as names terminal sessions only",
                 hint="Leave --as out: the command acts for the session it runs in.",
             )
         return Caller(hosted.session, hosted)

@@ -1,22 +1,37 @@
 """How a command reaches the coordinator of its session: over its socket, or by being that coordinator itself.
 
 A session in a host has a coordinator already. The terminal session has one only while a command needs it: the
-first command becomes it, and another shell's command goes through the first one's socket.
+first command becomes it, and another shell's command goes through the first one's socket. When the first ends
+meanwhile, the second asks the next one, or becomes it.
 """
 
 import contextlib
-import threading
+import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from herd.cli.caller import Caller
 from herd.cli.context import Context
 from herd.client import Client
-from herd.core.errors import NoSession, PeerOffline, SessionHeld
-from herd.core.limits import CLIENT_S
+from herd.core.errors import DeliveryUnknown, NoSession, PeerOffline, SessionHeld
+from herd.core.identity import TERMINAL
+from herd.core.limits import CLIENT_S, LOOK_AGAIN_MS
 
 Call = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+class Way(Protocol):
+    """One way to a coordinator."""
+
+    def request(self, method: str, params: dict[str, Any], *, wait_s: float) -> dict[str, Any]:
+        """Ask and give the result."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
 
 
 @contextlib.contextmanager
@@ -26,107 +41,85 @@ def calling(context: Context, caller: Caller) -> Iterator[Call]:
     Raises:
         HerdError: the coordinator cannot be reached or opened.
     """
-    give_up = time.monotonic() + CLIENT_S
-    while True:
-        try:
-            opened = _client(context, caller) if caller.record is not None else _own(context, caller)
-            break
-        except (SessionHeld, PeerOffline, NoSession):
-            # Another shell's command began or ended just now; whoever holds the session is asked again.
-            if time.monotonic() > give_up or caller.session.host != "terminal":
-                raise
-            caller = Caller(caller.session, context.living(caller.session))
-            time.sleep(0.02)
-    with opened as call:
-        yield call
-
-
-def _client(context: Context, caller: Caller) -> contextlib.AbstractContextManager[Call]:
-    assert caller.record is not None, "calling() asked"
-    client = Client(context.layout, caller.record)
-
-    @contextlib.contextmanager
-    def opened() -> Iterator[Call]:
-        with client:
-            yield lambda method, params: client.request(method, params, wait_s=_patience(params))
-
-    return opened()
-
-
-def _patience(params: dict[str, Any]) -> float:
-    return CLIENT_S + float(params.get("wait_ms", 0)) / 1000
-
-
-def _own(context: Context, caller: Caller) -> contextlib.AbstractContextManager[Call]:
-    hosted = _Hosted(context, caller)
-    hosted.start()
-
-    @contextlib.contextmanager
-    def opened() -> Iterator[Call]:
-        try:
-            yield hosted.call
-        finally:
-            hosted.stop()
-
-    return opened()
-
-
-class _Hosted:
-    """The terminal session's coordinator, on an event loop in a thread of this command."""
-
-    def __init__(self, context: Context, caller: Caller) -> None:
-        import asyncio  # only a command that has to coordinate pays for it
-
-        self._context = context
-        self._caller = caller
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._done = asyncio.Event()
-        self._fault: BaseException | None = None
-        self._api: Any = None
-        self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-        self._ready.wait()
-        if self._fault is not None:
-            self._thread.join()
-            raise self._fault
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._done.set)
-        self._thread.join()
-        if self._fault is not None:
-            raise self._fault
-
-    def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        import asyncio
-
-        future = asyncio.run_coroutine_threadsafe(self._api.request(None, method, params), self._loop)
-        result: dict[str, Any] = future.result()
-        return result
-
-    def _serve(self) -> None:
-        try:
-            self._loop.run_until_complete(self._coordinate())
-        except BaseException as fault:  # noqa: BLE001 - handed to the command's thread
-            self._fault = fault.exceptions[0] if isinstance(fault, BaseExceptionGroup) else fault
-        finally:
-            self._loop.close()
-            self._ready.set()
-
-    async def _coordinate(self) -> None:
-        from herd.coordinator.adapter_api import AdapterApi, Settled
-        from herd.coordinator.coordinator import coordinate
-
-        async with coordinate(self._context.opening(self._caller.session)) as coordinator:
-            self._api = AdapterApi(Settled(coordinator), command=True)
-            self._ready.set()
-            await self._done.wait()
-            self._api.ended()
+    with _Line(context, caller) as line:
+        yield line.call
 
 
 def ask(context: Context, caller: Caller, method: str, params: dict[str, Any]) -> dict[str, Any]:
     """Ask one question."""
     with calling(context, caller) as call:
         return call(method, params)
+
+
+class _Line:
+    """The way to the caller's coordinator, found anew where a terminal session's coordinator has ended."""
+
+    def __init__(self, context: Context, caller: Caller) -> None:
+        self._context = context
+        self._session = caller.session
+        self._moves = caller.session.host == TERMINAL
+        self._way = self._found(caller)
+
+    def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Ask, and ask again where the coordinator that was asked has ended; nothing is sent twice."""
+        give_up = time.monotonic() + _patience(params)
+        asked = self._repeatable(method, params)
+        while True:
+            try:
+                return self._way.request(method, asked, wait_s=_patience(asked))
+            except DeliveryUnknown as fault:
+                # Only an end of the connection is one of the coordinator: it may also refuse with this code.
+                if not (self._moves and isinstance(fault.__cause__, ConnectionError)):
+                    raise
+                if time.monotonic() > give_up:
+                    raise
+            self._way.close()
+            self._way = self._found(self._caller_now())
+            asked = _with_wait_left(asked, give_up)
+
+    def _repeatable(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Make a send the same message however often it is asked for; other methods are that already."""
+        if method == "session.send" and self._moves and isinstance(self._way, Client):
+            return {**params, "call_id": os.urandom(16).hex()}
+        return params
+
+    def _found(self, caller: Caller) -> Way:
+        give_up = time.monotonic() + CLIENT_S
+        while True:
+            try:
+                if caller.record is not None:
+                    return Client(self._context.layout, caller.record)
+                return self._own()
+            except (SessionHeld, PeerOffline, NoSession):
+                # Another shell's command began or ended just now; whoever holds the session is asked again.
+                if not self._moves or time.monotonic() > give_up:
+                    raise
+            time.sleep(LOOK_AGAIN_MS / 1000)
+            caller = self._caller_now()
+
+    def _own(self) -> Way:
+        from herd.cli.coordinating import OwnCoordinator  # only a command that has to coordinate pays for it
+
+        return OwnCoordinator(self._context.opening(self._session))
+
+    def _caller_now(self) -> Caller:
+        return Caller(self._session, self._context.living(self._session))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._way.close()
+
+
+def _patience(params: dict[str, Any]) -> float:
+    return CLIENT_S + float(params.get("wait_ms", 0)) / 1000
+
+
+def _with_wait_left(params: dict[str, Any], give_up: float) -> dict[str, Any]:
+    if "wait_ms" not in params:
+        return params
+    left = give_up - CLIENT_S - time.monotonic()
+    return {**params, "wait_ms": max(0, min(int(left * 1000), params["wait_ms"]))}

@@ -2,6 +2,7 @@
 
 import argparse
 
+from herd.cli.arguments import exact_text
 from herd.cli.calling import ask
 from herd.cli.context import open_context
 from herd.cli.options import add_as
@@ -20,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Take it back."""
     context = open_context()
-    receipt = ask(context, context.caller(options.as_name), "session.cancel", {"message_id": options.message})
+    message = exact_text(options.message)
+    receipt = ask(context, context.caller(options.as_name), "session.cancel", {"message_id": message})
     show(receipt, as_json=options.json)
     return 0

@@ -4,9 +4,11 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from herd.cli.arguments import as_text
 from herd.cli.caller import Caller, find_caller, process_tree
 from herd.core import config
 from herd.core.config import Settings
+from herd.core.errors import InvalidParams
 from herd.core.identity import SessionName
 from herd.core.paths import Layout, open_layout
 from herd.presence.record import Record
@@ -66,13 +68,31 @@ def open_context() -> Context:
     """
     environ = config.environment()
     settings = config.load(environ)
+    if as_text(settings.home) != settings.home:
+        # It stands in records, which every process has to read alike.
+        raise InvalidParams(
+            f"the data root {as_text(settings.home)} has a name that this locale cannot spell",
+            hint="Set HERD_HOME to a name of UTF-8 text, or use a UTF-8 locale (LC_ALL=C.UTF-8).",
+        )
     layout = open_layout(settings.home)
     return Context(environ, settings, layout, Registry(layout))
 
 
+def host_process() -> tuple[int, str]:
+    """Give the host of a session whose coordinator this process is: its parent, by pid and start token.
+
+    Process 1 is nobody's host. It adopts whoever lost its parent, and it is an ancestor of every command line
+    on the machine: each of them would then belong to that session.
+    """
+    from herd.core.processes import start_token  # looking at the registry needs no process
+
+    parent = os.getppid()
+    return (parent, start_token(parent) or "") if parent > 1 else (0, "")
+
+
 def working_directory(environ: Mapping[str, str]) -> str:
-    """Give the folder this process was started in; the home folder where that one is gone."""
+    """Give the folder this process was started in, as text; the home folder where that one is gone."""
     try:
-        return os.getcwd()
+        return as_text(os.getcwd())
     except FileNotFoundError:
-        return environ.get("HOME") or "/"
+        return as_text(environ.get("HOME") or "/")

@@ -5,24 +5,28 @@ It looks and changes nothing. It needs no session, so it also serves where nothi
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from herd.cli import output
 from herd.core import config
 from herd.core.build import running_build
 from herd.core.config import Settings
-from herd.core.errors import DONE, RECOVERY, HerdError
-from herd.core.filesystems import filesystem_type
+from herd.core.errors import DONE, RECOVERY, HerdError, PeerOffline
+from herd.core.files import checked_folder
+from herd.core.filesystems import filesystem_type, require_local_locks
 from herd.core.identity import target_of
-from herd.core.limits import HANDOVERS
-from herd.core.paths import Layout, machine_id, open_layout
+from herd.core.limits import HANDOVERS, LINE_CHARACTERS
+from herd.core.paths import MACHINE_ID_FILES, Layout, machine_folder, machine_id, open_layout
 from herd.core.text import printable
+from herd.presence.record import Record
 from herd.presence.registry import Registry, sleeping_keys
-from herd.presence.session_file import SessionFile, read_session_file
+from herd.presence.session_file import read_session_file
 
 HELP = "look whether everything is in order, and say what to do where it is not"
 DESCRIPTION = "Look at settings, folders, records and mailboxes; nothing is changed."
+
+_MEND = "Mend what holds it, or who may read it; nothing there was changed."
 
 
 class Finding(NamedTuple):
@@ -34,6 +38,9 @@ class Finding(NamedTuple):
     next_step: str | None = None
 
 
+Findings = Iterator[Finding]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.set_defaults(needs_session=False)
@@ -41,41 +48,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look, and give 0 where all is in order, else the status of `recovery required`."""
-    findings = list(look())
+    findings = list(look(config.environment()))
     if options.json:
         output.put_json({"findings": [_shape(finding) for finding in findings]})
     else:
         for finding in findings:
-            mark = "ok  " if finding.ok else "LOOK"
-            output.put(f"{mark} {finding.what}: {printable(finding.detail, None)}")
-            if finding.next_step:
-                output.put(f"       -> {printable(finding.next_step, None)}")
+            _put(finding)
     return DONE if all(finding.ok for finding in findings) else RECOVERY
 
 
-def look() -> Iterator[Finding]:
-    """Give every finding, from the settings inwards."""
+def look(environ: Mapping[str, str], machine_files: Sequence[str] = MACHINE_ID_FILES) -> Findings:
+    """Give every finding, from the settings inwards; what is there and cannot be used ends nothing else.
+
+    Args:
+        environ: The variables, as `config.environment` gives them.
+        machine_files: Where the machine's id may stand.
+    """
     yield _build()
+    machine, source = machine_id(machine_files)
     settings: list[Settings] = []
-    yield _tried("settings", lambda: _settings(settings))
+    yield from _tried("settings", lambda: _settings(environ, settings))
+    yield _machine(source)
     if not settings:
         return
     layouts: list[Layout] = []
-    yield _tried("data root", lambda: _data_root(settings[0], layouts))
-    yield _machine()
-    if not layouts:
-        return
-    layout = layouts[0]
-    yield from _records(layout)
-    for key in sleeping_keys(layout):
-        yield from _session(layout, key)
+    yield from _tried("data root", lambda: _data_root(settings[0].home, machine, layouts))
+    for layout in layouts:
+        yield from _tried("presence", lambda: _records(layout))  # noqa: B023 - used at once
+        for key in sleeping_keys(layout):
+            yield from _tried("session", lambda: _session(layout, key))  # noqa: B023
 
 
-def _tried(what: str, check: Callable[[], str]) -> Finding:
+def _tried(what: str, check: Callable[[], Findings]) -> Findings:
     try:
-        return Finding(what, ok=True, detail=check())
+        yield from check()
     except HerdError as refusal:
-        return Finding(what, ok=False, detail=refusal.message, next_step=refusal.next_step)
+        yield Finding(what, ok=False, detail=refusal.message, next_step=refusal.next_step)
+    except OSError as fault:
+        yield Finding(what, ok=False, detail=f"{fault.filename}: {fault.strerror}", next_step=_MEND)
 
 
 def _build() -> Finding:
@@ -87,31 +97,41 @@ def _build() -> Finding:
     )
 
 
-def _settings(found: list[Settings]) -> str:
-    settings = config.load(config.environment())
+def _settings(environ: Mapping[str, str], found: list[Settings]) -> Findings:
+    settings = config.load(environ)
     found.append(settings)
     there = "read" if os.path.exists(settings.config_file) else "not there, so the defaults hold"
-    return f"{settings.config_file} {there}"
+    yield Finding("settings", ok=True, detail=f"{settings.config_file} {there}")
 
 
-def _data_root(settings: Settings, found: list[Layout]) -> str:
-    layout = open_layout(settings.home)
-    found.append(layout)
-    return f"{layout.root} on {filesystem_type(layout.root) or 'a file system of unknown type'}"
-
-
-def _machine() -> Finding:
-    _, source = machine_id()
+def _machine(source: str) -> Finding:
     if source == "machine-id":
         return Finding("machine", ok=True, detail="named by its machine id")
     return Finding(
         "machine",
         ok=True,
-        detail="it has no machine id, so its host name names its folder: machines that share a home need two names",
+        detail=(
+            "it has no machine id, so its host name names its folder: "
+            "machines that share a home need two names"
+        ),
     )
 
 
-def _records(layout: Layout) -> Iterator[Finding]:
+def _data_root(home: str, machine: str, found: list[Layout]) -> Findings:
+    root = os.path.join(home, machine_folder(machine))
+    require_local_locks(root)
+    if os.path.lexists(home):
+        checked_folder(home)
+    if not os.path.lexists(root):
+        yield Finding("data root", ok=True, detail=f"{root} is not there yet; the first session makes it")
+        return
+    layout = open_layout(home, machine=machine)
+    found.append(layout)
+    kind = filesystem_type(layout.root) or "a file system of unknown type"
+    yield Finding("data root", ok=True, detail=f"{layout.root} on {kind}")
+
+
+def _records(layout: Layout) -> Findings:
     registry = Registry(layout)
     listed = registry.listed()
     yield Finding("presence", ok=True, detail=f"{len(listed)} listed, sockets in {_socket_folders(registry)}")
@@ -129,39 +149,52 @@ def _socket_folders(registry: Registry) -> str:
     return ", ".join(sorted(folders)) or "use by nobody"
 
 
-def _session(layout: Layout, key: str) -> Iterator[Finding]:
-    try:
-        file = read_session_file(layout, key)
-        if file is None:
-            return
-        label = f"{target_of(file.role, key)} ({file.session.host} {printable(file.session.session_id, 40)})"
-        yield from _mailbox(layout, file, label)
-    except HerdError as refusal:
-        yield Finding("session", ok=False, detail=refusal.message, next_step=refusal.next_step)
+def _session(layout: Layout, key: str) -> Findings:
+    file = read_session_file(layout, key)
+    if file is None:
+        return
+    label = f"{target_of(file.role, key)} ({file.session.host} {printable(file.session.session_id, 40)})"
+    registry = Registry(layout)
+    record = registry.record(key)
+    if record is not None and registry.lives(record):
+        yield _running(record, label)
+    else:
+        yield _sleeping(layout, key, label)
 
 
-def _mailbox(layout: Layout, file: SessionFile, label: str) -> Iterator[Finding]:
+def _running(record: Record, label: str) -> Finding:
+    if record.presence is not None:
+        return Finding("session", ok=True, detail=f"{label} is running")
+    return Finding(
+        "session",
+        ok=False,
+        detail=f"{label} is running and not listed: it is unhealthy",
+        next_step="Its own tools and `herd inbox` inside it say why.",
+    )
+
+
+def _sleeping(layout: Layout, key: str, label: str) -> Finding:
     from herd.mail.inbox import undelivered
     from herd.mail.visit import look as look_into
 
-    record = Registry(layout).record(file.session.key)
-    if record is not None and Registry(layout).lives(record):
-        listed = record.presence is not None
-        yield Finding(
-            "session",
-            ok=listed,
-            detail=f"{label} is running" if listed else f"{label} is running and not listed: it is unhealthy",
-            next_step=None if listed else "Its own tools and `herd inbox` inside it say why.",
-        )
-        return
-    rows = look_into(layout, file.session.key, lambda connection, _: undelivered(connection)) or []
+    try:
+        rows = look_into(layout, key, lambda connection, _: undelivered(connection)) or []
+    except PeerOffline:
+        return Finding("session", ok=True, detail=f"{label} is being started or written to just now")
     held = [row.message_id for row in rows if row.handovers >= HANDOVERS]
-    yield Finding(
+    return Finding(
         "session",
         ok=not held,
-        detail=f"{label} sleeps with {len(rows)} undelivered messages, {len(held)} of them handed over in vain",
+        detail=f"{label} sleeps with {len(rows)} undelivered messages, {len(held)} handed over in vain",
         next_step=f"Inside that session: `herd inbox --message {held[0]}`." if held else None,
     )
+
+
+def _put(finding: Finding) -> None:
+    mark = "ok  " if finding.ok else "LOOK"
+    output.put(f"{mark} {finding.what}: {printable(finding.detail, LINE_CHARACTERS)}")
+    if finding.next_step:
+        output.put(f"       -> {printable(finding.next_step, LINE_CHARACTERS)}")
 
 
 def _shape(finding: Finding) -> dict[str, object]:

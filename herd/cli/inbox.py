@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from herd.cli import output
+from herd.cli.arguments import exact_text
 from herd.cli.calling import Call, calling
 from herd.cli.context import open_context
 from herd.cli.options import add_as, add_session
 from herd.cli.sleeping import waiting_in
 from herd.core.errors import InvalidParams
-from herd.core.limits import READ_WAIT_MS
+from herd.core.limits import CONFIRM_MESSAGES, READ_WAIT_MS
 from herd.mail.header import shown_to_person
 
 HELP = "read the messages that came"
@@ -35,15 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read."""
+    wait_s = options.wait or 0.0
+    if not wait_s >= 0:  # which "nan" is not either
+        raise InvalidParams("--wait takes a number of seconds of at least 0")
     context = open_context()
     if options.other is not None:
-        _show(waiting_in(context, options.other), as_json=options.json)
+        if wait_s or options.message is not None:
+            raise InvalidParams("--session looks at what waits there; it takes neither --wait nor --message")
+        _show(waiting_in(context, exact_text(options.other)), as_json=options.json)
         return 0
-    wait = options.wait or 0.0
-    if wait < 0:
-        raise InvalidParams("--wait takes a number of seconds of at least 0")
     with calling(context, context.caller(options.as_name)) as call:
-        for answer in _answers(call, options.message, wait):
+        for answer in answers(call, options.message, wait_s):
             _show(answer, as_json=options.json)
             output.flush()
             # Only now is there evidence: a reader of our output that went away has seen nothing.
@@ -51,30 +54,35 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _answers(call: Call, message_id: str | None, wait: float) -> Iterator[dict[str, Any]]:
+def answers(call: Call, message_id: str | None, wait_s: float) -> Iterator[dict[str, Any]]:
+    """Read until everything that waits was given; the last answer alone may be empty.
+
+    Args:
+        call: Asks the coordinator.
+        message_id: Read this one message, whatever its state.
+        wait_s: Seconds to wait where nothing is there; infinite for as long as it takes.
+    """
     if message_id is not None:
         yield call("session.read", {"message_id": message_id})
         return
-    end = time.monotonic() + wait
-    more = True
-    while more:
-        left = max(
-            0,
-            min(READ_WAIT_MS, int((end - time.monotonic()) * 1000) if wait != float("inf") else READ_WAIT_MS),
-        )
-        answer = call("session.read", {"wait_ms": left})
-        more = bool(answer.get("more")) or (
-            answer["timed_out"] and (wait == float("inf") or time.monotonic() < end)
-        )
-        if answer["messages"] or answer["receipts"] or not more:
-            end = 0.0
-            yield answer
+    give_up = time.monotonic() + wait_s
+    while True:
+        left_ms = int(max(0.0, min(READ_WAIT_MS, (give_up - time.monotonic()) * 1000)))
+        answer = call("session.read", {"wait_ms": left_ms})
+        empty = not (answer["messages"] or answer["receipts"])
+        if empty and time.monotonic() < give_up:
+            continue
+        yield answer
+        if not answer.get("more"):
+            return
+        give_up = 0.0  # there was something, so nothing more is waited for
 
 
 def _confirm(call: Call, answer: dict[str, Any]) -> None:
     message_ids = [message["message_id"] for message in answer["messages"]]
-    if message_ids:
-        call("session.confirm", {"message_ids": message_ids, "evidence": "shown by herd inbox"})
+    parts = [message_ids[at : at + CONFIRM_MESSAGES] for at in range(0, len(message_ids), CONFIRM_MESSAGES)]
+    for part in parts or ([[]] if answer["receipts"] else []):
+        call("session.confirm", {"message_ids": part, "evidence": "shown by herd inbox"})
 
 
 def _show(answer: dict[str, Any], *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from herd.cli import output
 from herd.core.build import check_shadowing
-from herd.core.errors import INTERNAL, HerdError
+from herd.core.errors import DONE, INTERNAL, HerdError, RecoveryRequired
 from herd.core.version import VERSION
 
 COMMANDS = {
@@ -53,35 +53,64 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    known = words[0] if words and words[0] in COMMANDS else None
-    as_json = "--json" in words
     try:
-        check_shadowing()
-        options = build_parser(known).parse_args(words)
-        if options.version:
-            return _version()
-        if options.command is None:
-            build_parser().print_help()
-            return 0
-        status: int = options.run(options)
+        status = _status(words)
         output.flush()
-    except HerdError as refusal:
-        output.complain(refusal, as_json=as_json)
-        return refusal.exit_status
+    except output.OutputLostError as lost:
+        return _lost(lost)
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        output.abandon_output()
-        return INTERNAL
     return status
+
+
+def _status(words: list[str]) -> int:
+    options = words[: words.index("--")] if "--" in words else words
+    try:
+        return _run(words)
+    except HerdError as refused:
+        refusal = refused
+    except OSError as fault:
+        refusal = _unusable(fault)
+    except SystemExit as ended:  # argparse has said what is wrong, or given its help
+        return int(ended.code or DONE)
+    output.complain(refusal, as_json="--json" in options)
+    return refusal.exit_status
+
+
+def _run(words: list[str]) -> int:
+    check_shadowing()
+    known = words[0] if words and words[0] in COMMANDS else None
+    options = build_parser(known).parse_args(words)
+    if options.version:
+        return _version()
+    if options.command is None:
+        build_parser().print_help()
+        return DONE
+    status: int = options.run(options)
+    return status
+
+
+def _lost(lost: output.OutputLostError) -> int:
+    output.abandon()
+    if lost.reason:
+        output.complain_of(f"herd: standard output cannot be written: {lost.reason}")
+    return INTERNAL
+
+
+def _unusable(fault: OSError) -> HerdError:
+    """Turn what the disk or the kernel refused into a refusal that names the file."""
+    where = f"{fault.filename}: " if fault.filename is not None else ""
+    return RecoveryRequired(
+        f"{where}{fault.strerror or fault}",
+        hint="Free space, or mend what holds the data root; nothing that was accepted is lost.",
+    )
 
 
 def _version() -> int:
     from herd.core.build import running_build  # reads every file of ours
 
     output.put(f"herd {VERSION} · {running_build().sha256[:12]}")
-    output.flush()
-    return 0
+    return DONE
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ import argparse
 from typing import Any
 
 from herd.cli import output
+from herd.cli.arguments import exact_text
 from herd.cli.context import Context, open_context
 from herd.cli.options import add_as
 from herd.cli.self_view import as_party, self_view
+from herd.core.text import printable
 from herd.presence.entries import entries_of, matches
 from roles.discovery import eligible
 from roles.eligibility import OrdinaryLeads
@@ -24,12 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List."""
     context = open_context()
-    view = listing(context, options.as_name, options.query)
+    query = None if options.query is None else exact_text(options.query)
+    view = listing(context, options.as_name, query)
     if options.json:
         output.put_json(view)
         return 0
     me = view["self"]
-    output.put(f"you are {me['target']}  {me['name']}")
+    output.put(f"you are {me['target']}  {printable(me['name'])}")
     if not view["peers"]:
         output.put("nobody else is here")
     for entry in view["peers"]:
@@ -44,4 +47,5 @@ def listing(context: Context, name: str | None, query: str | None) -> dict[str, 
     caller = context.caller(name)
     peers = eligible(context.registry.listed(), as_party(caller), OrdinaryLeads())
     entries = [entry for entry in entries_of(peers) if query is None or matches(entry, query)]
-    return {"self": self_view(context, caller), "peers": entries}
+    me = {field: value for field, value in self_view(context, caller).items() if field != "build"}
+    return {"self": me, "peers": entries}

@@ -6,7 +6,7 @@ from herd.cli.caller import Caller
 from herd.cli.context import Context
 from herd.core import config
 from herd.core.build import running_build
-from herd.core.identity import DEFAULT_TERMINAL, TERMINAL, target_of
+from herd.core.identity import DEFAULT_TERMINAL, TERMINAL, generated_name, target_of
 from roles.model import LEAD, ORDINARY, Party
 
 
@@ -22,7 +22,7 @@ def self_view(context: Context, caller: Caller) -> dict[str, Any]:
     party = as_party(caller)
     record = caller.record
     presence = record.presence if record else None
-    name = presence.name if presence else _terminal_name(caller)
+    name = (presence and presence.name) or _name_without_presence(caller)
     build = record.build if record else running_build()
     return {
         "target": target_of(party.role or LEAD, party.key),
@@ -34,5 +34,9 @@ def self_view(context: Context, caller: Caller) -> dict[str, Any]:
     }
 
 
-def _terminal_name(caller: Caller) -> str:
-    return TERMINAL if caller.session.session_id == DEFAULT_TERMINAL else caller.session.session_id
+def _name_without_presence(caller: Caller) -> str:
+    """Name a session that is not listed now: as its coordinator does, except that its project is unknown."""
+    session = caller.session
+    if session.host != TERMINAL:
+        return generated_name(session.host, session.key)  # never its id, which is the host's own business
+    return TERMINAL if session.session_id == DEFAULT_TERMINAL else session.session_id

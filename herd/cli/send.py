@@ -1,15 +1,15 @@
 """`herd send`: one message to one session."""
 
 import argparse
-import os
 import sys
 from typing import Any
 
 from herd.cli import output
+from herd.cli.arguments import decoded, exact_text
 from herd.cli.calling import ask
 from herd.cli.context import open_context
 from herd.cli.options import add_as
-from herd.core.errors import InvalidParams
+from herd.core.errors import InvalidParams, MessageTooLarge
 from herd.core.limits import STDIN_BYTES
 
 HELP = "send a message to a session"
@@ -53,29 +53,21 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def exact_text(argument: str) -> str:
-    """Give an argument as the UTF-8 text its bytes are, whatever the locale made of it.
-
-    Raises:
-        InvalidParams: the bytes are no UTF-8.
-    """
-    return _decoded(os.fsencode(argument), "an argument")
-
-
 def _text(argument: str | None) -> str:
-    if argument not in {None, "-"}:
-        text = exact_text(argument or "")
-    elif argument is None and sys.stdin.isatty():
-        raise InvalidParams("there is no text: give it as the second argument, or `-` and type it")
+    if argument is not None and argument != "-":
+        text = exact_text(argument)
     else:
-        text = _decoded(sys.stdin.buffer.read(STDIN_BYTES), "standard input")
+        text = decoded(_standard_input(asked_for=argument == "-"), "standard input")
     if not text:
         raise InvalidParams("the text is empty")
     return text
 
 
-def _decoded(data: bytes, source: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as fault:
-        raise InvalidParams(f"{source} is no UTF-8 text at byte {fault.start}") from None
+def _standard_input(*, asked_for: bool) -> bytes:
+    """Read the text; nobody is left waiting at a terminal for a text that he was never asked for."""
+    if sys.stdin is None or (sys.stdin.isatty() and not asked_for):
+        raise InvalidParams("there is no text: give it as the second argument, or `-` and type it")
+    data = sys.stdin.buffer.read(STDIN_BYTES + 1)
+    if len(data) > STDIN_BYTES:
+        raise MessageTooLarge(f"standard input has more than {STDIN_BYTES} bytes")
+    return data

@@ -1,23 +1,28 @@
 """`herd session`: one coordinator on standard input and output, for host extensions and tests.
 
-JSON-RPC, one object a line, the methods `session.*`. It ends in order when its input ends.
+JSON-RPC, one object a line, the methods `session.*`. It ends in order when its input ends, and on SIGTERM and
+SIGHUP.
 """
 
 import argparse
 import asyncio
-import os
+import signal
+from contextlib import suppress
+from typing import Any
 
-from herd.cli.context import Context, open_context
+from herd.cli.arguments import exact_text
+from herd.cli.context import Context, host_process, open_context, working_directory
 from herd.core.build import seal
-from herd.core.errors import InvalidParams
-from herd.core.identity import checked_session
-from herd.core.processes import start_token
+from herd.core.errors import CapabilityDenied, InvalidParams
+from herd.core.identity import TERMINAL, SessionName, checked_session
 
 HELP = "coordinate a session over standard input and output, for a host's extension"
 DESCRIPTION = (
     "Coordinate one session. JSON-RPC requests come as lines on standard input and are answered on standard "
     "output. Without --session, the first request must be session.bind."
 )
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
     if (options.host is None) != (options.session is None):
         raise InvalidParams("--host and --session are given together, or neither")
     context = open_context()
-    asyncio.run(_serve(context, options))
+    with suppress(asyncio.CancelledError):  # by a signal, after everything has ended in order
+        asyncio.run(_serve(context, options))
     return 0
 
 
@@ -44,22 +50,56 @@ async def _serve(context: Context, options: argparse.Namespace) -> None:
     from herd.rpc.connection import Connection
     from herd.rpc.stdio import stdio_streams
 
-    parent = os.getppid()
-    host = (parent, start_token(parent) or "")
+    host = host_process()
     seal()
+    _end_on_signals()
     binding = Binding()
 
     async def bind(params: BindParams) -> Coordinator:
-        session = checked_session(params.host, params.session_id, params.created)
+        session = _hosted_session(params.host, params.session_id, params.created)
         return await binding.bind(context.opening(session, cwd=params.cwd, name=params.name, host=host))
 
     api = AdapterApi(binding, bind)
     try:
         if options.session is not None:
-            words = {"host": options.host, "session_id": options.session, "created": options.created}
-            await api.request(None, "session.bind", {**words, "cwd": os.getcwd(), "name": options.name})
+            await api.request(None, "session.bind", _bind_params(context, options))
         reader, writer = await stdio_streams()
         await Connection(reader, writer, api, limits=context.settings.limits).run()
         api.ended()
     finally:
         await binding.close()
+
+
+def _bind_params(context: Context, options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "host": options.host,
+        "session_id": exact_text(options.session),
+        "created": exact_text(options.created),
+        "cwd": working_directory(context.environ),
+        "name": None if options.name is None else exact_text(options.name),
+    }
+
+
+def _hosted_session(host: str, session_id: str, created: str) -> SessionName:
+    session = checked_session(host, session_id, created)
+    if session.host == TERMINAL:
+        # Or whatever an agent starts could write as a terminal session, which may write to everybody.
+        raise CapabilityDenied(
+            "no host's extension coordinates a terminal session",
+            hint="Commands do it by themselves; name another than the default one with `--as NAME`.",
+        )
+    return session
+
+
+def _end_on_signals() -> None:
+    """End this task at the first SIGTERM or SIGHUP; a second one ends the process at once."""
+    loop, serving = asyncio.get_running_loop(), asyncio.current_task()
+    assert serving is not None, "it is called in a task"
+
+    def end() -> None:
+        for number in _ENDING:
+            loop.remove_signal_handler(number)
+        serving.cancel()
+
+    for number in _ENDING:
+        loop.add_signal_handler(number, end)

@@ -6,7 +6,7 @@ from typing import Any
 from herd.cli.context import Context
 from herd.coordinator.adapter_api import shape_status
 from herd.coordinator.delivery import shape_message
-from herd.core.errors import SessionHeld, UnknownTarget
+from herd.core.errors import HerdError, SessionHeld, UnknownTarget
 from herd.core.identity import target_of
 from herd.core.text import printable
 from herd.mail import inbox, outbox
@@ -20,18 +20,29 @@ def key_of(context: Context, target: str) -> str:
 
     Raises:
         UnknownTarget: no session here has that target.
+        HerdError: none has, and what is on record of one cannot be read.
         SessionHeld: it is running; only its own host reads it.
     """
+    damaged: HerdError | None = None
     for key in sleeping_keys(context.layout):
-        file = read_session_file(context.layout, key)
+        try:
+            file = read_session_file(context.layout, key)
+        except HerdError as fault:  # one bad file hides nobody else
+            damaged = damaged or fault
+            continue
         if file is not None and target_of(file.role, key) == target:
-            if context.living(file.session) is not None:
-                raise SessionHeld(
-                    f"{target} is running, and its own host reads its mailbox",
-                    hint="Run `herd inbox` inside that session.",
-                )
+            _require_asleep(context, file, target)
             return key
-    raise UnknownTarget(f"no session here has the target {printable(target)}")
+    # Whether it is the damaged one that was meant cannot be told.
+    raise damaged or UnknownTarget(f"no session here has the target {printable(target)}")
+
+
+def _require_asleep(context: Context, file: SessionFile, target: str) -> None:
+    if context.living(file.session) is not None:
+        raise SessionHeld(
+            f"{target} is running, and its own host reads its mailbox",
+            hint="Run `herd inbox` inside that session.",
+        )
 
 
 def waiting_in(context: Context, target: str) -> dict[str, Any]:

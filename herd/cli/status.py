@@ -5,10 +5,13 @@ import os
 from typing import Any
 
 from herd.cli import output
+from herd.cli.arguments import exact_text
+from herd.cli.caller import Caller
 from herd.cli.calling import ask
-from herd.cli.context import open_context
+from herd.cli.context import Context, open_context
 from herd.cli.options import add_as, add_session
 from herd.cli.sleeping import key_of, status_in
+from herd.core.errors import PeerOffline
 
 HELP = "show what became of a message you sent"
 DESCRIPTION = "Show the receipt of a message: what is known of it, and nothing more."
@@ -24,18 +27,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show it."""
     context = open_context()
+    message = exact_text(options.message)
     if options.other is not None:
-        receipt = status_in(context, key_of(context, options.other), options.message)
+        receipt = status_in(context, key_of(context, exact_text(options.other)), message)
     else:
-        caller = context.caller(options.as_name)
-        running = caller.record is not None
-        asleep = not running and os.path.exists(context.layout.session_file(caller.session.key))
-        if asleep:
-            receipt = status_in(context, caller.session.key, options.message)
-        else:
-            receipt = ask(context, caller, "session.status", {"message_id": options.message})
+        receipt = _own(context, context.caller(options.as_name), message)
     show(receipt, as_json=options.json)
     return 0
+
+
+def _own(context: Context, caller: Caller, message: str) -> dict[str, Any]:
+    """Ask the caller's coordinator, or look into its mailbox where it has none."""
+    if caller.record is None and os.path.exists(context.layout.session_file(caller.session.key)):
+        try:
+            return status_in(context, caller.session.key, message)
+        except PeerOffline:  # another shell's command has the mailbox by now
+            caller = Caller(caller.session, context.living(caller.session))
+    return ask(context, caller, "session.status", {"message_id": message})
 
 
 def show(receipt: dict[str, Any], *, as_json: bool) -> None:

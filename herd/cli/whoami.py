@@ -6,6 +6,7 @@ from herd.cli import output
 from herd.cli.context import open_context
 from herd.cli.options import add_as
 from herd.cli.self_view import self_view
+from herd.core.text import printable
 
 HELP = "show which session this command line acts for"
 DESCRIPTION = "Show the session that this command line is proved to belong to."
@@ -24,6 +25,6 @@ def run(options: argparse.Namespace) -> int:
         output.put_json(view)
         return 0
     for label in ("target", "name", "role", "kind", "socket"):
-        output.put(f"{label:8}{view[label]}")
+        output.put(f"{label:8}{printable(view[label])}")
     output.put(f"build   {view['build']['version']} · {view['build']['sha256'][:12]}")
     return 0

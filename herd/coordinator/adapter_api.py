@@ -97,9 +97,9 @@ class ReadParams(Params):
 
 
 class ConfirmParams(Params):
-    """What `session.confirm` takes."""
+    """What `session.confirm` takes: the messages, and with them the receipts that were read, if only those."""
 
-    message_ids: Annotated[list[MessageId], Field(min_length=1, max_length=64)]
+    message_ids: Annotated[list[MessageId], Field(max_length=64)]
     evidence: Label
 
 
@@ -201,7 +201,8 @@ class AdapterApi:
     async def _list(self, coordinator: "Coordinator", params: ListParams) -> dict[str, Any]:
         coordinator.retry()
         page = await coordinator.listing.page(params.query, params.cursor, show=not self._command)
-        return {"self": coordinator.whoami(), **page}
+        me = {field: value for field, value in coordinator.whoami().items() if field != "build"}
+        return {"self": me, **page}
 
     async def _send(self, coordinator: "Coordinator", params: SendParams) -> dict[str, Any]:
         sent = await coordinator.sending.send(Submission(**params.model_dump()), command=self._command)

@@ -58,7 +58,7 @@ class Connections:
         self._connected = connected
         self._open: dict[str, Connection] = {}
         self._dialled: set[Connection] = set()
-        self._dialling: dict[str, asyncio.Lock] = {}
+        self._dialling = Lanes()
 
     def proved(self, peer: Peer, connection: Connection) -> None:
         """Keep a connection whose other end has proved itself."""

@@ -113,7 +113,9 @@ class Coordinator:
         clock, step = opening.clock, opening.step
         self.health = Health(self._withdraw, self._restore, clock=clock, jitter=opening.jitter)
         self.mailbox = Mailbox(opening.layout, file, health=self.health.observed, step=step)
-        self.delivery = Delivery(self.mailbox, self._judged, self._row_changed, clock=clock, step=step)
+        self.delivery = Delivery(
+            self.mailbox, self._judged, self._row_changed, hold=self._authority.hold, clock=clock, step=step
+        )
         self.listing = Listing(opening.layout, self.registry, self._authority, self.own, self.mailbox, clock)
         self._waiting = Waiting(opening.layout.peers, self.retry)
 

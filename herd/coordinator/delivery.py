@@ -7,7 +7,8 @@ for a person. While a reader still holds a message nobody else is given it.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from herd.core.clock import Clock, first_of, shown_time
@@ -52,6 +53,7 @@ class Delivery:
         mailbox: The session's own.
         judge: Asked about each message again at its delivery, by its sender as acceptance verified it.
         changed: Told each row whose receipt changed, so that its sender is told.
+        hold: Takes the authority lock shared, around each verdict and the count that rests on it.
         clock: Says when.
         step: The fault-test seam.
     """
@@ -62,15 +64,18 @@ class Delivery:
         judge: Callable[[Incoming], Verdict],
         changed: Callable[[Incoming], None],
         *,
+        hold: Callable[[], Awaitable[AbstractContextManager[object]]],
         clock: Clock,
         step: Step = no_step,
     ) -> None:
         self._mailbox = mailbox
         self._judge = judge
         self._changed = changed
+        self._hold = hold
         self._clock = clock
         self._step = step
         self._holders: dict[int, Hashable] = {}
+        self._untold: dict[Hashable, int] = {}
         self._reading = asyncio.Lock()
         self._news = asyncio.Event()
 
@@ -114,6 +119,8 @@ class Delivery:
             return [row.sequence for row in rows if self._may_confirm(reader, row)]
 
         await self._confirm(chosen, evidence)
+        if reader is not None:
+            await self._tell(reader)
 
     async def _confirm(self, chosen: Callable[[sqlite3.Connection], list[int]], evidence: str) -> None:
         now = self._clock.wall_ms()
@@ -133,9 +140,11 @@ class Delivery:
         held = [number for number, holder in self._holders.items() if holder == reader]
         if held:
             await self._confirm(lambda _: held, evidence)
+        await self._tell(reader)
 
     def release(self, reader: Hashable) -> None:
         """Take back what a reader that has ended holds without evidence, so that it is given again."""
+        self._untold.pop(reader, None)
         released = [number for number, holder in self._holders.items() if holder == reader]
         for number in released:
             del self._holders[number]
@@ -146,11 +155,13 @@ class Delivery:
         async with self._reading:
             if query.message_id is not None:
                 return await self._take_one(reader, query)
-            rows = await self._mailbox.read(inbox.undelivered) or []
-            chosen, more = await self._chosen(rows, query, person=person)
-            if chosen:
-                await self._hand_over(reader, chosen)
-            receipts, cursor = await self._receipts(query)
+            with await self._hold():
+                rows = await self._mailbox.read(inbox.undelivered) or []
+                chosen, more = await self._chosen(rows, query, person=person)
+                if chosen:
+                    await self._hand_over(reader, chosen)
+            await self._tell(reader)  # it asks again, so it has what it was given before
+            receipts, cursor = await self._receipts(reader, query)
             return Handed(chosen, receipts, cursor, more)
 
     async def _take_one(self, reader: Hashable, query: Query) -> Handed:
@@ -207,7 +218,7 @@ class Delivery:
         self._holders.update(dict.fromkeys(numbers, reader))
         self._step(HANDOVER_AFTER)
 
-    async def _receipts(self, query: Query) -> tuple[list[Outgoing], int]:
+    async def _receipts(self, reader: Hashable, query: Query) -> tuple[list[Outgoing], int]:
         def look(connection: sqlite3.Connection) -> tuple[list[Outgoing], int]:
             after = counter.told(connection) if query.after is None else query.after
             rows = outbox.changed_after(connection, after, _RECEIPTS)
@@ -216,8 +227,14 @@ class Delivery:
 
         receipts, cursor = await self._mailbox.read(look) or ([], 0)
         if receipts:
-            await self._mailbox.run(lambda connection: counter.tell(connection, cursor))
+            self._untold[reader] = cursor
         return receipts, cursor
+
+    async def _tell(self, reader: Hashable) -> None:
+        """Note that the host has the receipts that this reader was given."""
+        cursor = self._untold.pop(reader, None)
+        if cursor is not None:
+            await self._mailbox.run(lambda connection: counter.tell(connection, cursor))
 
 
 def _asked_for(row: Incoming, query: Query) -> bool:

@@ -12,11 +12,18 @@ from typing import NamedTuple
 from herd.coordinator.authority import Authority
 from herd.coordinator.carrier import LocalCarrier
 from herd.coordinator.health import Health
+from herd.coordinator.lanes import Lanes
 from herd.coordinator.listing import Listing, Recipient
 from herd.coordinator.own import Own
 from herd.coordinator.tasks import Tasks
 from herd.core.clock import Clock
-from herd.core.errors import DeliveryUnknown, EligibilityDenied, HerdError, MessageIdConflict, UnknownTarget
+from herd.core.errors import (
+    DeliveryUnknown,
+    EligibilityUnverified,
+    HerdError,
+    MessageIdConflict,
+    UnknownTarget,
+)
 from herd.core.identity import derived_message_id
 from herd.core.limits import CONVERSATION_DEPTH, SEND_WAIT_MS
 from herd.core.paths import Layout
@@ -96,7 +103,7 @@ class Sending:
         self._tasks = tasks
         self._clock = clock
         self._step = step
-        self._lanes: dict[str, asyncio.Lock] = {}
+        self._lanes = Lanes()
         self._waiting: dict[str, list[asyncio.Future[Progress]]] = {}
 
     def progressed(self, progress: Progress) -> None:
@@ -121,8 +128,8 @@ class Sending:
         return await self._reached(row)
 
     async def _queued(self, submission: Submission, *, command: bool) -> Outgoing:
-        lane = self._lanes.setdefault(submission.target, asyncio.Lock())
-        async with lane:  # up to the commit's place in line, so that the order is that of the calls
+        # Up to the commit's place in line, so that the order is that of the calls.
+        async with self._lanes.lane(submission.target):
             recipient = await self._resolved(submission, command=command)
             draft = await self._draft(submission, recipient)
             require_fitting(draft.envelope())
@@ -132,8 +139,6 @@ class Sending:
             except BaseException:
                 hold.release()
                 raise
-        if not lane.locked():
-            self._lanes.pop(submission.target, None)
         with hold:
             row = await committed()
             self._step(OUTBOX_AFTER)
@@ -245,7 +250,9 @@ class Sending:
         record = self._registry.record(key)
         if record is not None and self._registry.lives(record):
             if record.presence is None:
-                raise EligibilityDenied("that session's coordination is unhealthy or suspended")
+                raise EligibilityUnverified(
+                    "that session is on record and not listed: it is starting, ending, suspended or unhealthy"
+                )
             return Party(key, record.presence.role, record.kind)
         file = read_session_file(self._layout, key)
         return Party(key, file.role if file else None, file.kind if file else None)

@@ -48,7 +48,7 @@ class Tasks:
 async def _told(work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Result]") -> None:
     try:
         result = await work
-    except BaseException as fault:  # noqa: BLE001 - it is whoever waits for the work that gets it
+    except BaseException as fault:
         if outcome.done():
             raise
         outcome.set_exception(fault)

@@ -215,3 +215,18 @@ RETRY_BELIEVED_MS = 3_600_000
 
 MCP_FRAME_BYTES = 1_048_576
 """Bytes of one line on the stdio of `herd mcp`."""
+
+CUSTODY_ID_CHARACTERS = 64
+"""Characters of a mailbox's custody id."""
+
+CODE_CHARACTERS = 64
+"""Characters of an error code where it stands in a receipt as the outcome."""
+
+LOOK_AGAIN_MS = 20
+"""Milliseconds before a command looks again who coordinates the terminal session."""
+
+CONFIRM_MESSAGES = 64
+"""Messages that one `session.confirm` names."""
+
+LINE_CHARACTERS = 4_096
+"""Characters of one line in which a command shows a refusal or a finding."""

@@ -1,7 +1,8 @@
 """A reply settles the message it answers, on both sides, in the transaction that learns of it.
 
 The sender's mailbox makes its message replied when it accepts the correlated reply; the answering mailbox
-makes the message it received replied when it learns that the reply was accepted.
+makes the message it received replied when it learns that the reply was accepted, be it by a receipt or by
+an answer to that reply.
 """
 
 import sqlite3
@@ -19,11 +20,17 @@ def reply_came(
     """Make a message of the outbox replied, if this is the reply to it by session and correlation."""
     where = f"message_id = ? AND recipient_key = ? AND correlation_id = ? AND state IN ({_PLACES})"
     values = (message_id, recipient_key, correlation_id, *_MAY_BE_REPLIED)
-    if connection.execute(f"SELECT 1 FROM outbox WHERE {where}", values).fetchone():  # noqa: S608 - constants
-        connection.execute(
-            f"UPDATE outbox SET state = ?, replied_at = ?, cursor = ? WHERE {where}",  # noqa: S608
-            (REPLIED, now_ms, next_cursor(connection), *values),
-        )
+    found = connection.execute(f"SELECT reply_to, accepted_at FROM outbox WHERE {where}", values).fetchone()  # noqa: S608 - constants
+    if found is None:
+        return
+    connection.execute(
+        f"UPDATE outbox SET state = ?, replied_at = ?, cursor = ? WHERE {where}",  # noqa: S608
+        (REPLIED, now_ms, next_cursor(connection), *values),
+    )
+    reply_to, accepted_at = found
+    if reply_to is not None and accepted_at is None:
+        # Our message was a reply too. Its receipt was lost, and after this one it would be no news any more.
+        reply_was_accepted(connection, reply_to, recipient_key, now_ms)
 
 
 def reply_was_accepted(

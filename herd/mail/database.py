@@ -18,6 +18,14 @@ from herd.mail.steps import COMMIT_AFTER, COMMIT_BEFORE, Step, no_step
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], Result]
 
+FAULTS_OF_WORK = (
+    sqlite3.IntegrityError,
+    sqlite3.ProgrammingError,
+    sqlite3.NotSupportedError,
+    sqlite3.DataError,
+)
+"""What SQLite raises over a statement or a value; every other error of it lies with the file or the disk."""
+
 
 class _Job(NamedTuple, Generic[Result]):
     work: Work[Result]
@@ -128,9 +136,9 @@ class Database:
         connection.execute("SAVEPOINT one")
         try:
             result = job.work(connection)
-        except sqlite3.DatabaseError:
-            raise  # the file or disk is at fault: nothing of this batch may be trusted
-        except Exception as fault:  # noqa: BLE001 - a refusal belongs to its caller alone
+        except Exception as fault:
+            if isinstance(fault, sqlite3.Error) and not isinstance(fault, FAULTS_OF_WORK):
+                raise  # the file or disk is at fault: nothing of this batch may be trusted
             connection.execute("ROLLBACK TO one")
             result = _Raised(fault)
         connection.execute("RELEASE one")
@@ -144,18 +152,25 @@ class Database:
         self._since_checkpoint = 0
 
     def _settle(self, batch: list[_Job[Any]], outcomes: list[Any], fault: BaseException | None) -> None:
-        self._committed(fault)
-        for job, outcome in zip(batch, outcomes, strict=True):
-            if job.done.done():
-                continue
-            if isinstance(outcome, _Raised):
-                job.done.set_exception(outcome.fault)
-            else:
-                job.done.set_result(outcome)
+        try:
+            self._committed(fault)
+        finally:
+            for job, outcome in zip(batch, outcomes, strict=True):
+                if not job.done.done():
+                    _end(job.done, outcome)
 
 
 class _Raised(NamedTuple):
     fault: BaseException
+
+
+def _end(done: "asyncio.Future[Any]", outcome: Any) -> None:
+    if not isinstance(outcome, _Raised):
+        done.set_result(outcome)
+    elif isinstance(outcome.fault, StopIteration):
+        done.set_exception(RuntimeError("the transaction raised StopIteration"))  # no future takes that one
+    else:
+        done.set_exception(outcome.fault)
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

@@ -138,7 +138,7 @@ def by_id(connection: sqlite3.Connection, message_id: str) -> list[Incoming]:
 
 
 def may_be_handed_over(row: Incoming) -> bool:
-    """Tell whether a message may be given without a person asking: not after two hand-overs without evidence."""
+    """Tell whether a message may be given without a person asking: not after `HANDOVERS` of no evidence."""
     return row.receipt.state == ACCEPTED and row.handovers < HANDOVERS
 
 
@@ -226,8 +226,8 @@ def _advance(
         return None
     receipt = receipt._replace(cursor=next_cursor(connection))
     connection.execute(
-        "UPDATE inbox SET state = ?, cursor = ?, accepted_at = ?, delivered_at = ?, replied_at = ?, outcome = ?,"
-        " evidence = coalesce(?, evidence), owed = 1 WHERE sequence = ?",
+        "UPDATE inbox SET state = ?, cursor = ?, accepted_at = ?, delivered_at = ?, replied_at = ?,"
+        " outcome = ?, evidence = coalesce(?, evidence), owed = 1 WHERE sequence = ?",
         (*receipt[3:], evidence, sequence),
     )
     return row._replace(receipt=receipt, owed=True, evidence=evidence or row.evidence)

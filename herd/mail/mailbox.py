@@ -7,12 +7,14 @@ the disk or SQLite reports into one refusal that callers understand.
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
-from herd.core.errors import HerdError, RecoveryRequired
+from herd.core.errors import HerdError, PeerOffline, RecoveryRequired
 from herd.core.paths import Layout
-from herd.mail.database import Database, Work
-from herd.mail.mailbox_file import open_mailbox, require_mailbox, require_sound
+from herd.mail.database import FAULTS_OF_WORK, Database, Work
+from herd.mail.mailbox_file import open_mailbox
+from herd.mail.mailbox_proof import require_sound
 from herd.mail.steps import Step, no_step
 from herd.presence.session_file import SessionFile, read_session_file
 
@@ -43,7 +45,9 @@ class Mailbox:
         self._step = step
         self._database: Database | None = None
         self._opening = asyncio.Lock()
+        self._connecting: asyncio.Future[tuple[sqlite3.Connection, str]] | None = None
         self._refusal: HerdError | None = None
+        self._closed = False
         self.custody_id: str | None = file.custody_id
 
     async def open(self) -> None:
@@ -51,23 +55,18 @@ class Mailbox:
 
         Raises:
             RecoveryRequired: it is missing, empty, foreign or damaged; the file stays as found, and every
-                later call is refused the same way.
+                later call is refused the same way. Or it cannot be opened now; then a later call may succeed.
             NewerState: a newer Herd wrote it.
         """
-        if self._file.custody_id is None:
-            return
-        try:
-            await asyncio.to_thread(self._check)
+        if self._file.custody_id is not None:
             await self._opened()
-        except HerdError as refusal:
-            self._refusal = refusal
-            raise
 
     async def run(self, work: Work[Result]) -> Result:
         """Run one transaction, making the mailbox first where there is none.
 
         Raises:
             RecoveryRequired: the mailbox cannot be used or written; nothing of the transaction is stored.
+            PeerOffline: this mailbox was closed, because its coordinator has ended.
             HerdError: what `work` itself refused.
         """
         ended = await self.start(work)
@@ -75,12 +74,13 @@ class Mailbox:
 
     async def start(self, work: Work[Result]) -> Callable[[], Awaitable[Result]]:
         """Give a transaction its place in line; the callable given awaits its end as `run` would."""
-        database = self._database or await self._opened()
-        future = database.start(work)
+        future = (await self._opened()).start(work)
 
         async def ended() -> Result:
             try:
                 return await future
+            except FAULTS_OF_WORK:
+                raise  # a fault of ours, and no disk is full
             except sqlite3.Error as fault:
                 raise self._unwritable(fault) from fault
 
@@ -88,39 +88,62 @@ class Mailbox:
 
     async def read(self, work: Work[Result]) -> Result | None:
         """Run a transaction that makes no mailbox; None where the session has none yet."""
-        if self._database is None and self.custody_id is None and self._refusal is None:
+        if self._database is None and self.custody_id is None and not self._closed:
             return None
         return await self.run(work)
 
     async def close(self) -> None:
-        """Finish what waits and close the file."""
+        """Finish what waits and close the file; nothing opens it again through this object."""
+        self._closed = True
+        async with self._opening:
+            if self._connecting is not None:
+                with suppress(HerdError, OSError, sqlite3.Error):
+                    connection, _ = await self._connecting
+                    await asyncio.to_thread(connection.close)
+                self._connecting = None
         if self._database is not None:
             await self._database.close()
-            self._database = None
 
     async def _opened(self) -> Database:
-        async with self._opening:
-            if self._refusal is not None:
-                raise self._refusal
-            if self._database is None:
-                try:
-                    connection, custody_id = await asyncio.to_thread(self._connect)
-                except (OSError, sqlite3.Error) as fault:
-                    refusal = self._unwritable(fault)
-                    self._health(refusal)
-                    raise refusal from fault
-                self.custody_id = custody_id
-                self._database = Database(connection, committed=self._committed, step=self._step)
-            return self._database
+        self._require_usable()
+        if self._database is None:
+            async with self._opening:
+                self._require_usable()
+                if self._database is None:
+                    self._database = await self._made()
+        return self._database
 
-    def _check(self) -> None:
-        path = self._layout.mailbox(self._file.session.key)
-        require_mailbox(path)
-        require_sound(path)
+    def _require_usable(self) -> None:
+        if self._closed:
+            # Its lock may be another's by now, so it is not opened again, whoever still asks.
+            raise PeerOffline("this session's coordinator has ended")
+        if self._refusal is not None:
+            raise self._refusal
+
+    async def _made(self) -> Database:
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().run_in_executor(None, self._connect)
+        try:
+            # A caller that goes away must not leave a thread that opens the file beside the next caller's.
+            connection, custody_id = await asyncio.shield(self._connecting)
+        except (OSError, sqlite3.Error) as fault:
+            self._connecting = None
+            refusal = self._unwritable(fault)
+            self._health(refusal)
+            raise refusal from fault
+        except HerdError as refusal:
+            self._connecting = None
+            self._refusal = refusal if self._file.custody_id is not None else None
+            raise
+        self._connecting = None
+        self.custody_id = custody_id
+        return Database(connection, committed=self._committed, step=self._step)
 
     def _connect(self) -> tuple[sqlite3.Connection, str]:
         # A visitor may have made the mailbox before this process got the lock, never after.
         current = read_session_file(self._layout, self._file.session.key) or self._file
+        if current.custody_id is not None:
+            require_sound(self._layout.mailbox(current.session.key))
         return open_mailbox(self._layout, current)
 
     def _committed(self, fault: BaseException | None) -> None:
@@ -130,6 +153,6 @@ class Mailbox:
         path = self._layout.mailbox(self._file.session.key)
         return RecoveryRequired(
             f"{path} cannot be written now: {fault}",
-            hint="Free space or mend the disk that holds it; accepted mail is kept, and it goes on by itself.",
+            hint="Free space or mend the disk that holds it; accepted mail is kept and it goes on by itself.",
             path=path,
         )

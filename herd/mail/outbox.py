@@ -16,8 +16,8 @@ from herd.mail.wire import Conversation, Envelope, Sender
 
 _COLUMNS = (
     "position, message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
-    " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor, accepted_at,"
-    " delivered_at, replied_at, outcome"
+    " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor,"
+    " accepted_at, delivered_at, replied_at, outcome"
 )
 
 

@@ -68,14 +68,13 @@ class ConnectionReach:
 
     async def accept(self, envelope: Envelope) -> Receipt:
         """See `Reach.accept`."""
-        return _receipt_of(
-            await self._connection.request("peer.send", envelope.to_wire()), envelope.message_id
-        )
+        result = await self._connection.request("peer.send", envelope.to_wire())
+        return _receipt_of(result, envelope.message_id, envelope.to)
 
     async def status(self, message_id: str, to: str) -> Receipt:
         """See `Reach.status`."""
         params = {"messageId": message_id, "to": to}
-        return _receipt_of(await self._connection.request("peer.status", params), message_id)
+        return _receipt_of(await self._connection.request("peer.status", params), message_id, to)
 
     async def offer(self, receipt: Receipt) -> None:
         """See `Reach.offer`."""
@@ -157,12 +156,12 @@ class VisitReach:
             raise ScopeDenied(f"message {receipt.message_id} was not sent by that session")
 
 
-def _receipt_of(result: dict[str, Any], message_id: str) -> Receipt:
+def _receipt_of(result: dict[str, Any], message_id: str, to: str) -> Receipt:
     """Read the receipt that answers a request; one about another message is no answer."""
     try:
         receipt = read_receipt(result)
     except InvalidParams as fault:
         raise InvalidRpc(f"the other side answered with no receipt: {fault.message}") from None
-    if receipt.message_id != message_id:
+    if (receipt.message_id, receipt.to) != (message_id, to):
         raise InvalidRpc("the other side answered with the receipt of another message")
     return receipt

@@ -25,6 +25,9 @@ NEXT: dict[str, frozenset[str]] = {
 }
 """For each state the states that may follow it."""
 
+TOLD = frozenset({ACCEPTED, DELIVERED, REPLIED, REJECTED, EXPIRED})
+"""The states that a custody can tell of a message; the other two are a sender's own, before any has it."""
+
 MEANINGS: dict[str, str] = {
     PENDING: "the sender's outbox has it; no mailbox of the recipient is known to have it",
     ACCEPTED: "the recipient's mailbox has it durably; nothing is said about anyone having read it",
@@ -67,9 +70,9 @@ def merged(current: Receipt, incoming: Receipt) -> Receipt:
         to=current.to,
         cursor=current.cursor,
         custody_id=incoming.custody_id or current.custody_id,
-        accepted_at=current.accepted_at or incoming.accepted_at,
-        delivered_at=current.delivered_at or incoming.delivered_at,
-        replied_at=current.replied_at or incoming.replied_at,
+        accepted_at=_first(current.accepted_at, incoming.accepted_at),
+        delivered_at=_first(current.delivered_at, incoming.delivered_at),
+        replied_at=_first(current.replied_at, incoming.replied_at),
     )
 
 
@@ -83,3 +86,7 @@ def advanced(current: Receipt, state: str, now_ms: int, outcome: str | None = No
     if outcome is not None:
         step["outcome"] = outcome
     return current._replace(**step)
+
+
+def _first(known: int | None, told: int | None) -> int | None:
+    return told if known is None else known

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from herd.core.backoff import pause_ms
 from herd.core.clock import Clock, first_of
-from herd.core.errors import HerdError, InvalidRpc
+from herd.core.errors import CustodyChanged, HerdError, InvalidRpc
 from herd.mail import outbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
@@ -56,7 +56,7 @@ class Spawner(Protocol):
 
 
 class Progress(NamedTuple):
-    """What is known of a message in this process: its receipt, whether its recipient runs, the last refusal."""
+    """What this process knows of a message: its receipt, whether its recipient runs, the last refusal."""
 
     receipt: Receipt
     running: bool = True
@@ -67,6 +67,7 @@ class _Route:
     def __init__(self) -> None:
         self.waiting: deque[Outgoing] = deque()
         self.retry = asyncio.Event()
+        self.settled = asyncio.Event()
         self.attempt = 0
         self.refusal: HerdError | None = None
         self.quiet = asyncio.Lock()
@@ -109,6 +110,7 @@ class Routes:
         self._waits = waits
         self._writing = 0
         self._written = asyncio.Event()
+        self._unwritten: list[tuple[Outgoing, Carried | HerdError]] = []
         self._jitter = jitter
         self._step = step
         self._routes: dict[str, _Route] = {}
@@ -140,9 +142,15 @@ class Routes:
             await self._written.wait()
 
     def retry(self) -> None:
-        """Try every waiting head at once, except one that was told how long to wait."""
+        """Try every waiting head at once, except one that was told how long to wait.
+
+        What could not be written down is written down now.
+        """
         for route in self._routes.values():
             route.retry.set()
+        unwritten, self._unwritten = self._unwritten, []
+        for message, outcome in unwritten:
+            self._begin_to_write_down(message, outcome)
 
     def refusal(self, message: Outgoing) -> HerdError | None:
         """Give why a message is still pending, where it is the head of its route and was refused."""
@@ -161,18 +169,24 @@ class Routes:
         route.waiting = deque(kept)
         if was_head:
             route.attempt, route.refusal = 0, None
+            route.settled.set()
             route.retry.set()
 
     async def _serve(self, name: str, route: _Route) -> None:
         while route.waiting:
-            route.retry.clear()
+            if route.refusal is not None:
+                self._waits()  # before looking, so that whoever comes back meanwhile is noticed
             async with route.quiet:
                 if not route.waiting:
                     break
+                route.retry.clear()
+                route.settled.clear()
                 message = route.waiting[0]
                 outcome = await self._attempt(message)
+                if not route.waiting or route.waiting[0] is not message:
+                    continue  # settled elsewhere meanwhile, and more is known of it than this attempt can say
                 passing = isinstance(outcome, HerdError) and outcome.may_pass
-                if not passing and route.waiting and route.waiting[0] is message:
+                if not passing:
                     route.waiting.popleft()
             if isinstance(outcome, HerdError) and outcome.may_pass:
                 await self._pause(route, outcome)
@@ -188,8 +202,11 @@ class Routes:
             self._step(SEND_AFTER)
         except HerdError as refusal:
             return refusal
-        except OSError as fault:
-            return InvalidRpc(f"carrying failed: {fault}")
+        except Exception:  # noqa: BLE001 - logged; the message stays the head of its route and is tried again
+            _log.exception("message.carry.failed")
+            return InvalidRpc("carrying the message failed inside Herd")
+        if message.custody_id not in {None, carried.receipt.custody_id}:
+            return CustodyChanged(f"message {message.message_id} may lie in another mailbox than answered")
         return carried
 
     async def _pause(self, route: _Route, refusal: HerdError) -> None:
@@ -197,12 +214,13 @@ class Routes:
         route.refusal = refusal
         _log.info("route.wait", extra={"code": refusal.code, "attempt": route.attempt})
         told = int(refusal.details.get("retry_after_ms", 0))
-        if told:
-            await self._clock.sleep(told / 1000)
+        if told and await first_of(route.settled, self._clock, told / 1000):
+            return
         wanted = pause_ms(route.attempt, self._jitter(), at_least_ms=told) - told
         if wanted > 0:
             self._waits()
-            await first_of(route.retry, self._clock, wanted / 1000)
+            if await first_of(route.retry, self._clock, wanted / 1000):
+                route.attempt = 0  # things have changed, so the pauses grow from the start again
 
     def _settle(self, message: Outgoing, outcome: Carried | HerdError) -> None:
         if isinstance(outcome, HerdError):
@@ -211,22 +229,27 @@ class Routes:
         else:
             receipt = merged(message.receipt, outcome.receipt)
             self._changed(Progress(receipt, outcome.running))
+        self._begin_to_write_down(message, outcome)
+
+    def _begin_to_write_down(self, message: Outgoing, outcome: Carried | HerdError) -> None:
         self._writing += 1
         self._tasks.create_task(self._write_down(message, outcome))
 
     async def _write_down(self, message: Outgoing, outcome: Carried | HerdError) -> None:
-        """Record what the carrier said, after it was told; a failed write is made good by the owed receipt."""
+        """Record what the carrier said, after it was told; what cannot be written now waits for `retry`."""
 
         def work(connection: sqlite3.Connection) -> Outgoing:
             if isinstance(outcome, HerdError):
                 return outbox.reject(connection, message.message_id, outcome.code, self._clock.wall_ms())
             return outbox.record_receipt(connection, outcome.receipt, message.recipient_key)
 
-        self._step(RECEIPT_BEFORE)
         try:
+            self._step(RECEIPT_BEFORE)
             row = await self._mailbox.run(work)
         except HerdError as refusal:
             _log.warning("receipt.persist.failed", extra={"code": refusal.code})
+            if refusal.may_pass:
+                self._unwritten.append((message, outcome))
         else:
             self._step(RECEIPT_AFTER)
             self._recorded(row)

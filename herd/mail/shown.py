@@ -25,9 +25,15 @@ def remember(connection: sqlite3.Connection, peers: Iterable[Shown], now_ms: int
         " ON CONFLICT (target) DO UPDATE SET name = excluded.name, shown_at = excluded.shown_at",
         [(*peer, now_ms) for peer in peers],
     )
+    if connection.execute("SELECT count(*) FROM shown").fetchone()[0] > SHOWN_PEERS:
+        _forget(connection)
+
+
+def _forget(connection: sqlite3.Connection) -> None:
     connection.execute(
         "DELETE FROM shown WHERE target IN ("
-        " SELECT target FROM shown WHERE session_key NOT IN (SELECT sender_key FROM inbox)"
+        " SELECT target FROM shown WHERE session_key NOT IN"
+        " (SELECT sender_key FROM inbox UNION ALL SELECT recipient_key FROM outbox)"
         " ORDER BY shown_at DESC LIMIT -1 OFFSET ?)",
         (SHOWN_PEERS,),
     )

@@ -7,24 +7,29 @@ value with our own names.
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from herd.core.errors import InvalidParams, MessageTooLarge, UnsupportedProtocol
 from herd.core.identity import is_peer_id, is_target, length_prefixed
 from herd.core.limits import (
+    CODE_CHARACTERS,
     CONVERSATION_DEPTH,
+    CUSTODY_ID_CHARACTERS,
     ENVELOPE_BYTES,
     MESSAGE_ID_CHARACTERS,
     PROTOCOL_VERSION,
     TEXT_BYTES,
     TOPIC_CHARACTERS,
 )
-from herd.mail.receipts import NEXT, Receipt
+from herd.core.text import printable
+from herd.mail.receipts import REJECTED, TOLD, Receipt
 
 MessageId = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=MESSAGE_ID_CHARACTERS)]
+CustodyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=CUSTODY_ID_CHARACTERS)]
+Code = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$", max_length=CODE_CHARACTERS)]
 Shape = TypeVar("Shape", bound=BaseModel)
 Milliseconds = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -53,11 +58,11 @@ class Conversation(Wire):
 class Envelope(Wire):
     """One message as `peer.send` carries it: at most `ENVELOPE_BYTES` serialized."""
 
-    version: Literal[1]
+    version: Annotated[int, Field(ge=PROTOCOL_VERSION, le=PROTOCOL_VERSION)]  # a Literal takes True and 1.0
     message_id: MessageId
     sender: Sender = Field(alias="from")
     to: str
-    custody_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    custody_id: CustodyId | None = None
     content: Annotated[str, Field(min_length=1)]
     created_at: Milliseconds
     topic: Annotated[str, Field(min_length=1, max_length=TOPIC_CHARACTERS)] | None = None
@@ -83,20 +88,27 @@ class ReceiptShape(Wire):
 
     message_id: MessageId
     to: str
-    custody_id: Annotated[str, Field(min_length=1, max_length=64)]
+    custody_id: CustodyId
     state: str
     cursor: Milliseconds
     accepted_at: Milliseconds | None = None
     delivered_at: Milliseconds | None = None
     replied_at: Milliseconds | None = None
-    outcome: Annotated[str, Field(max_length=64)] | None = None
+    outcome: Code | None = None
 
     @field_validator("state")
     @classmethod
-    def _is_known(cls, value: str) -> str:
-        if value not in NEXT:
-            raise ValueError("is no state of a message")
+    def _is_told(cls, value: str) -> str:
+        # A sender that believed `pending` or `unknown` from outside would stop trying, with nothing accepted.
+        if value not in TOLD:
+            raise ValueError("is no state that a custody tells")
         return value
+
+    @model_validator(mode="after")
+    def _names_its_code(self) -> Self:
+        if self.state == REJECTED and self.outcome is None:
+            raise ValueError("a rejected message has its code in outcome")
+        return self
 
 
 class StatusQuestion(Wire):
@@ -187,11 +199,12 @@ def checked(shape: type[Shape], value: Any) -> Shape:
     """Check foreign data against a shape.
 
     Raises:
-        InvalidParams: it does not fit; the message names the first field that does not, and `field` repeats it.
+        InvalidParams: it does not fit; the message names the first field that does not, `field` repeats it.
     """
     try:
         return shape.model_validate(value)
     except ValidationError as fault:
         first = fault.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
+        # An unknown field has the name that its sender chose.
+        field = printable(".".join(str(part) for part in first["loc"]))
         raise InvalidParams(f"{field or 'params'}: {first['msg']}", field=field) from None

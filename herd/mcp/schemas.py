@@ -149,7 +149,7 @@ TOOLS: list[dict[str, Any]] = [
                 "wait_ms": {"type": "integer", "minimum": 0, "maximum": 30000},
             }
         ),
-        reads=True,
+        reads=False,
     ),
 ]
 """The tools of a Lead."""

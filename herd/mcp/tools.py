@@ -87,12 +87,6 @@ class Call:
 
 
 def _result(name: str, answer: dict[str, Any]) -> dict[str, Any]:
-    if name == "list_peers":
-        me = answer["self"]
-        answer = {
-            **answer,
-            "self": {field: me[field] for field in ("target", "name", "role", "kind", "socket")},
-        }
     text = _read_text(answer) if name == "peer_messages" else _json(answer)
     return {"content": [{"type": "text", "text": text}], "structuredContent": answer, "isError": False}
 

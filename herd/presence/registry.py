@@ -174,11 +174,6 @@ class Registry:
         return record
 
 
-def by_target(records: list[Record], target: str) -> list[Record]:
-    """Give the records whose session has this target or peer id in the role it shows."""
-    return [record for record in records if target in names_of(record)]
-
-
 def names_of(record: Record) -> tuple[str, str]:
     """Give the exact names of a record's session: its target in its present role, and its peer id."""
     role = record.presence.role if record.presence else "lead"

@@ -49,8 +49,6 @@ class Accepting:
         self._serving: asyncio.Task[None] | None = None
         self._resuming: asyncio.TimerHandle | None = None
         self._open = 0
-        # Accepted sockets whose task has not begun: one that is cancelled first would leave its socket open.
-        self._unclaimed: set[socket.socket] = set()
 
     async def start(self) -> None:
         """Begin to accept."""
@@ -69,8 +67,6 @@ class Accepting:
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.wait([self._serving])
-        for sock in self._unclaimed:
-            sock.close()
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as self._tasks:
@@ -113,14 +109,12 @@ class Accepting:
     def _begin(self, sock: socket.socket) -> None:
         assert self._tasks is not None, "callers are taken while the group is open"
         self._open += 1
-        self._unclaimed.add(sock)
         self._tasks.create_task(self._serve_one(sock)).add_done_callback(self._count_down)
 
     def _count_down(self, _: asyncio.Task[None]) -> None:
         self._open -= 1
 
     async def _serve_one(self, sock: socket.socket) -> None:
-        self._unclaimed.discard(sock)
         try:
             reader, writer = await asyncio.open_unix_connection(sock=sock)
         except OSError:

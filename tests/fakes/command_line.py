@@ -275,13 +275,19 @@ class CommandLine:
         self._cwd = str(cwd or home)
         self._herd = herd
 
-    def run(self, *words: str | bytes, stdin: bytes = b"", wait_s: float = WAIT_S, **environ: str) -> Outcome:
-        """Run `herd WORDS...` to its end."""
-        with self.start(*words, stdin=stdin, **environ) as running:
-            return running.outcome(wait_s)
+    def run(
+        self, *words: str | bytes, stdin: bytes | int = b"", environ: Mapping[str, str] | None = None
+    ) -> Outcome:
+        """Run `herd WORDS...` to its end; see `start`."""
+        with self.start(*words, stdin=stdin, environ=environ) as running:
+            return running.outcome()
 
     def start(
-        self, *words: str | bytes, stdin: bytes | int = b"", stdout: int | None = None, **environ: str
+        self,
+        *words: str | bytes,
+        stdin: bytes | int = b"",
+        stdout: int | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> Running:
         """Start `herd WORDS...`.
 

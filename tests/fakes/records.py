@@ -37,7 +37,7 @@ def session_of(number: int, host: str = "claude") -> SessionName:
 
 def instance_of(session: SessionName, instance_id: str = "", pid: int = 4_711) -> Instance:
     """Give an instance of a session; its id names the session where none is given."""
-    ident = instance_id or f"instance-of-{session.session_id}"
+    ident = instance_id or f"instance-{session.key[:12]}"
     return Instance(
         session=session,
         kind="ordinary",
@@ -61,7 +61,7 @@ def record_of(
     return Record(
         session=session,
         kind=kind,
-        claim=Owner(one.pid, one.start, f"claim-of-{session.session_id}" if presence else None),
+        claim=Owner(one.pid, one.start, f"claim-{session.key[:12]}" if presence else None),
         host_pid=one.host_pid,
         host_start=one.host_start,
         instance_id=one.instance_id,

@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from herd.core.clock import FakeClock
 from herd.core.errors import (
     AuthenticationFailed,
     DeliveryUnknown,
     FrameTooLarge,
+    HerdError,
     InvalidParams,
     InvalidRpc,
     MethodNotFound,
@@ -19,6 +21,7 @@ from herd.core.errors import (
 )
 from herd.core.limits import DEFAULT_LIMITS
 from herd.rpc.connection import Connection
+from herd.rpc.handshake import ClientHandshake, Identity, KeyPair, NonceMemory, ServerHandshake
 from herd.rpc.steps import check_version
 
 IN_TIME_S = 10
@@ -165,11 +168,11 @@ async def streams(sock):
 
 
 @asynccontextmanager
-async def served(limits=DEFAULT_LIMITS, frame_bytes=None):
+async def served(limits=DEFAULT_LIMITS, frame_bytes=None, gate=lambda handler: handler):
     """A connection that runs, its handler, and the other side as raw bytes."""
     ours, theirs = socket.socketpair()
     handler = Answers()
-    connection = Connection(*await streams(ours), handler, limits=limits, frame_bytes=frame_bytes)
+    connection = Connection(*await streams(ours), gate(handler), limits=limits, frame_bytes=frame_bytes)
     peer = Peer(*await streams(theirs))
     running = asyncio.create_task(connection.run())
     try:
@@ -271,14 +274,12 @@ class TestAsking:
             start = loop.time()
             with pytest.raises(DeliveryUnknown, match="2000 ms"):
                 await connection.request("m", {})
-            assert 1.99 < loop.time() - start < 4
+            assert 1.99 < loop.time() - start < IN_TIME_S
         async with served(bounds(acknowledgement_ms=20)) as (connection, _, peer):
-            start = loop.time()
             with pytest.raises(DeliveryUnknown, match="20 ms"):
                 await connection.request("m", {})
             with pytest.raises(DeliveryUnknown, match="10 ms"):
                 await connection.request("m", {}, timeout_ms=10)
-            assert loop.time() - start < 2
             assert connection.idle
             assert len(await peer.frames(2)) == 2
 
@@ -578,7 +579,7 @@ class TestBadFrames:
         async with served(bounds(acknowledgement_ms=50)) as (connection, _, peer):
             await peer.send(b"bad")
             assert len(await peer.rest()) == 1
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(IN_TIME_S):
                 await connection.wait_closed()
 
     async def test_what_came_before_the_bad_frame_is_still_answered(self):
@@ -604,7 +605,7 @@ class TestBadFrames:
             await peer.send(b"bad")
 
             with pytest.raises(DeliveryUnknown):
-                async with asyncio.timeout(1):
+                async with asyncio.timeout(IN_TIME_S):
                     await asked
 
 
@@ -615,7 +616,7 @@ class TestTheEnd:
             asked = [asyncio.create_task(connection.request("m", {}, timeout_ms=60_000)) for _ in range(32)]
             await peer.frames(32)
             peer.writer.close()
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(IN_TIME_S):
                 ended = await asyncio.gather(*asked, return_exceptions=True)
 
             assert {type(error) for error in ended} == {DeliveryUnknown}
@@ -657,14 +658,15 @@ class TestTheEnd:
             assert handler.cancelled == [{"n": 1}]
 
     async def test_close_writes_what_is_queued_and_cancels_what_is_being_answered(self):
-        async with served() as (connection, handler, peer):
+        async with served(bounds(acknowledgement_ms=60_000)) as (connection, handler, peer):
             await peer.send(call(1, "wait", n=1))
             await handler.until(lambda: handler.begun)
             asked = asyncio.create_task(connection.request("m", {}, timeout_ms=60_000))
             await asyncio.sleep(0)
             for number in range(20):
                 await connection.notify("m", {"n": number})
-            await connection.close()
+            async with asyncio.timeout(IN_TIME_S):  # neither the request nor the other side is waited for
+                await connection.close()
 
             assert len(await peer.rest()) == 21
             assert handler.cancelled == [{"n": 1}]
@@ -678,7 +680,7 @@ class TestTheEnd:
             peer.writer.transport.pause_reading()
             for _ in range(20):
                 await connection.notify("m", {"a": "x" * 60_000})
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(IN_TIME_S):
                 await connection.close()
 
             assert connection._writer.is_closing()
@@ -746,6 +748,76 @@ class TestTheEnd:
         assert await asked == {"b": 2}
         peer.writer.close()
         await running
+
+
+class Gate:
+    """The accepting side of the handshake in front of a handler: what a coordinator does."""
+
+    def __init__(self, handshake, behind):
+        self.handshake = handshake
+        self.behind = behind
+
+    async def request(self, connection, method, params):
+        if connection.principal is not None and not method.startswith("peer."):
+            return await self.behind.request(connection, method, params)
+        try:
+            if method == "peer.hello":
+                return self.handshake.hello(params)
+            if method != "peer.authenticate":
+                raise AuthenticationFailed(f"{method} came before both proofs")
+            result = self.handshake.authenticate(params)
+        except HerdError:
+            connection.finish()
+            raise
+        connection.principal = self.handshake.peer_instance_id
+        return result
+
+    def notification(self, connection, method, params):
+        if connection.principal is not None:
+            self.behind.notification(connection, method, params)
+
+
+class TestTheHandshakeOverAConnection:
+    @asynccontextmanager
+    async def gated(self):
+        clock = FakeClock()
+        client, server = Identity("client-1", KeyPair.generate()), Identity("server-1", KeyPair.generate())
+        record = {"client-1": client.keys.public_key}
+        accepting = ServerHandshake(server, NonceMemory(clock), record.get, ["message.receive"])
+        dialling = ClientHandshake(client, "server-1", server.keys.public_key, NonceMemory(clock))
+        async with served(gate=lambda handler: Gate(accepting, handler)) as sides:
+            yield (dialling, *sides)
+
+    async def test_both_proofs_open_the_way(self):
+        async with self.gated() as (client, connection, _, peer):
+            await peer.send(call(1, "peer.hello", **client.hello()))
+            answer = await peer.frame()
+            await peer.send(call(2, "peer.authenticate", **client.authenticate(answer["result"])))
+            client.finish((await peer.frame())["result"])
+            assert connection.principal == "client-1"
+            await peer.send(call(3, a=1))
+            assert (await peer.frame())["result"] == {"a": 1}
+
+    @pytest.mark.parametrize("order", ["early", "repeated", "overlapping", "backwards"])
+    async def test_steps_out_of_order_repeated_or_overlapping_end_the_connection(self, order):
+        async with self.gated() as (client, connection, handler, peer):
+            hello = call(1, "peer.hello", **client.hello())
+            proof = call(2, "peer.authenticate", proof="x" * 88)
+            notice = {"jsonrpc": "2.0", "method": "notice"}
+            frames = {
+                "early": [call(3), hello],
+                "repeated": [hello, hello],
+                "overlapping": [hello, proof, hello],
+                "backwards": [proof, hello],
+            }[order]
+            await peer.send(notice, *frames, call(4), notice)
+            answers = [frame for frame in await peer.rest() if "error" in frame]
+            peer.writer.close()
+            await connection.wait_closed()
+
+            assert [code(frame) for frame in answers] == ["AUTHENTICATION_FAILED"]
+            assert handler.begun == handler.notified == []
+            assert connection.principal is None
 
 
 class TestWhatOthersSee:

@@ -386,7 +386,27 @@ class TestClosing:
             assert calls.open == 0
             writer.close()
 
-    async def test_callers_that_nobody_has_turned_to_yet_are_closed(self, run):
+    async def test_a_caller_that_does_not_read_keeps_nothing_open(self, run):
+        listener = await asyncio.to_thread(bind, str(run), NAME)
+        writing = asyncio.Event()
+
+        async def talkative(_, writer):
+            writer.write(b"x" * 10_000_000)
+            writing.set()
+            await writer.drain()
+
+        await listener.start(talkative, limit_connections=1)
+        reader, writer = await dialled(listener.path)
+        writer.transport.pause_reading()
+        async with asyncio.timeout(IN_TIME_S):
+            await writing.wait()
+            await listener.close()
+        writer.transport.resume_reading()
+
+        assert len(await ended(reader)) < 10_000_000
+        writer.close()
+
+    async def test_callers_that_were_only_just_accepted_are_closed(self, run):
         async with listening(run) as (listener, calls):
             sockets = [socket.socket(socket.AF_UNIX) for _ in range(5)]
             for sock in sockets:
@@ -395,7 +415,7 @@ class TestClosing:
         for sock in sockets:
             with sock:
                 assert sock.recv(1) == b""
-        assert calls.seen == []
+        assert calls.open == 0
 
     async def test_a_listener_that_never_started_closes(self, run):
         listener = await asyncio.to_thread(bind, str(run), NAME)
@@ -560,11 +580,9 @@ class TestDialling:
             full.listen(0)
             waiting.connect(str(path))
             before = os.lstat(path)
-            loop = asyncio.get_running_loop()
-            start = loop.time()
-            with pytest.raises(PeerOffline, match="100 ms"):
-                await dialled(path, timeout_ms=100)
-            assert loop.time() - start < 2
+            async with asyncio.timeout(IN_TIME_S):
+                with pytest.raises(PeerOffline, match="100 ms"):
+                    await dialled(path, timeout_ms=100)
             assert os.lstat(path) == before
 
     async def test_a_socket_whose_queue_is_full_is_reached_once_there_is_room(self, run):

@@ -257,8 +257,10 @@ class TestPeerId:
             "peer-" + "0" * 33,
             "peer-" + "A" * 32,
             "Peer-" + "0" * 32,
-        ]
-        + ["peer-" + "0" * 32 + "\n", "peer-" + "\u0660" * 32, "lead:0123456789"],
+            "peer-" + "0" * 32 + "\n",
+            "peer-" + "\u0660" * 32,
+            "lead:0123456789",
+        ],
     )
     def test_every_other_form_is_none(self, text):
         assert not is_peer_id(text)

@@ -272,6 +272,12 @@ class TestNonces:
         with pytest.raises(AuthenticationFailed, match="nonce"):
             again.authenticate(answer)
 
+    def test_a_nonce_of_the_server_s_own_fails_as_a_caller_s(self, sides):
+        answer = sides.server.hello(sides.client.hello())
+
+        with pytest.raises(AuthenticationFailed, match="nonce"):
+            sides.new_server().hello(sides.new_client().hello() | {"nonce": answer["nonce"]})
+
     def test_our_own_nonce_sent_back_to_us_fails(self, sides):
         hello = sides.client.hello()
         answer = sides.server.hello(hello) | {"nonce": hello["nonce"]}

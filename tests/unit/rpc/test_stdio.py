@@ -152,6 +152,21 @@ class TestReading:
                 os.write(theirs, b"!")
                 assert await bounded(reader.read(10)) == b"!"
 
+    async def test_a_busy_event_loop_has_one_piece_waiting_and_not_more(self):
+        with pipe() as (source, theirs), pipe() as (_, sink):
+            os.set_blocking(theirs, False)
+            async with standing_on(source, sink) as (reader, _):
+                sent = refused = 0
+                while refused < 20_000 and sent < 1_000_000:  # and the loop gets no turn meanwhile
+                    try:
+                        sent += os.write(theirs, b"x" * 4_096)
+                        refused = 0
+                    except BlockingIOError:
+                        refused += 1
+                        os.sched_yield()
+                assert sent <= 65_536 * 3
+                assert len(await bounded(reader.readexactly(sent))) == sent
+
     async def test_a_descriptor_that_somebody_made_non_blocking_is_waited_for(self):
         with pipe() as (source, theirs), pipe() as (ours, sink):
             os.set_blocking(source, False)

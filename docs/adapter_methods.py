@@ -1,0 +1,214 @@
+"""What each method of the adapter API means: its purpose, its params, its results and its own refusals.
+
+The page that shows it takes the types and bounds of params from the code, and refuses to be written where a
+method or a param stands in one of the two alone. What results hold is compared with a running coordinator by
+a test.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Result(NamedTuple):
+    """One field of a result; `path` leads to it, with `[]` for the entries of a list."""
+
+    path: str
+    meaning: str
+    always: bool = True
+
+
+class Method(NamedTuple):
+    """What one method is for, field by field, and which refusals are its own."""
+
+    meaning: str
+    params: Mapping[str, str]
+    results: tuple[Result, ...]
+    errors: tuple[str, ...]
+
+
+def _sometimes(path: str, meaning: str) -> Result:
+    return Result(path, meaning, always=False)
+
+
+_RECEIPT = (
+    Result("message_id", "the message"),
+    Result("to", "the target or peer id it was sent to"),
+    _sometimes("custody_id", "the recipient's mailbox, once it is known"),
+    Result("state", "one of [message states](message-states.md)"),
+    Result("cursor", "the event of this mailbox that made it so"),
+    _sometimes("accepted_at", "when the recipient's mailbox took it, in ISO 8601"),
+    _sometimes("delivered_at", "when there was evidence that its host has it"),
+    _sometimes("replied_at", "when the reply was accepted"),
+    _sometimes("outcome", "the code of a refusal; of a pending message, of the last refusal that may pass"),
+)
+
+METHODS: dict[str, Method] = {
+    "session.bind": Method(
+        "Names the session that this process coordinates from now on, and ends the one before in order. The "
+        "session that is bound already changes nothing. Behind a session's socket it is refused.",
+        {
+            "host": "the host's word, lower case, such as `pi`",
+            "session_id": "the host's own id of the session, 1 to 512 characters",
+            "created": "the session's creation time, for a host that uses ids again",
+            "cwd": "where the session works",
+            "name": "what people call it; made from the folder and the session key where it is missing",
+        },
+        (
+            Result("target", "under which others write to it"),
+            Result("role", "`lead`"),
+            Result("kind", "`ordinary`"),
+            Result("instance_id", "this life of its coordinator"),
+        ),
+        (
+            "INVALID_PARAMS",
+            "SESSION_HELD",
+            "LOCK_TIMEOUT",
+            "RECOVERY_REQUIRED",
+            "NEWER_STATE",
+            "UNSAFE_ENDPOINT",
+        ),
+    ),
+    "session.update": Method(
+        "Tells labels that have changed. It changes no right and begins no new generation of the presence.",
+        {
+            "cwd": "where the session works now",
+            "name": "what people call it now",
+            "activity": "what the host does now",
+        },
+        (),
+        (),
+    ),
+    "session.whoami": Method(
+        "Tells who this session is.",
+        {},
+        (
+            Result("target", "under which others write to it"),
+            Result("name", "what people call it"),
+            Result("role", "`lead`"),
+            Result("kind", "`ordinary`"),
+            Result("socket", "the Herdr socket it lives on, or `none`"),
+            Result("build.version", "of the running code"),
+            Result("build.sha256", "over every Python file of the running code"),
+        ),
+        (),
+    ),
+    "session.list": Method(
+        "Lists the sessions that this one may write to, in the order of their targets, 50 a page. What is "
+        "listed counts as shown to this session, unless a command line asks. Whatever waits is tried again "
+        "at once.",
+        {
+            "scope": "how far to look; there is one scope today",
+            "query": "only peers with this text in a label or target, whatever its case",
+            "cursor": "`next_cursor` of the page before, with the same query",
+        },
+        (
+            Result("self.target", "this session's own target"),
+            Result("self.name", "what people call it"),
+            Result("self.role", "`lead`"),
+            Result("self.kind", "`ordinary`"),
+            Result("self.socket", "the Herdr socket it lives on, or `none`"),
+            Result("peers[].target", "what `session.send` takes"),
+            _sometimes("peers[].name", "as people call it, cut at 80 characters"),
+            _sometimes("peers[].cwd", "where it works"),
+            _sometimes("peers[].repo", "the repository's name, where it works in one"),
+            _sometimes("peers[].branch", "the branch, where there is one"),
+            _sometimes("peers[].workspace_label", "the workspace's label, where there is one"),
+            _sometimes("peers[].activity", "as its host told it last"),
+            _sometimes("peers[].since", "when that activity began, in ISO 8601"),
+            _sometimes("next_cursor", "where there is another page"),
+        ),
+        ("INVALID_PARAMS", "LOCK_TIMEOUT", "UNSAFE_ENDPOINT", "RECOVERY_REQUIRED"),
+    ),
+    "session.send": Method(
+        "Sends a message. The answer comes as soon as the message is accepted or refused, and after 250 ms "
+        "in any case. A refusal means that nothing was queued, or that what was queued is rejected.",
+        {
+            "target": "an exact target or peer id that was shown to this session",
+            "message": "the text, at most 7,000 bytes of UTF-8",
+            "reply_to": "the message of that same target which this one answers",
+            "topic": "a few words on what it is about",
+            "no_reply_needed": "whether the recipient is told that no answer is expected",
+            "call_id": (
+                "an id of this call that is unique in the session's life: sent again with it, the same text "
+                "is the same message"
+            ),
+        },
+        (
+            Result("message_id", "the message's id, the same at every attempt"),
+            Result("target", "whom it goes to"),
+            Result("status", "`queued` while it is pending, else its [state](message-states.md)"),
+            _sometimes("peer_running", "`false` where nobody runs that session and its mailbox took it"),
+        ),
+        (
+            "UNKNOWN_TARGET",
+            "AMBIGUOUS_TARGET",
+            "INVALID_REPLY",
+            "MESSAGE_TOO_LARGE",
+            "MESSAGE_ID_CONFLICT",
+            "ELIGIBILITY_DENIED",
+            "ELIGIBILITY_UNVERIFIED",
+            "LOCK_TIMEOUT",
+            "RECOVERY_REQUIRED",
+        ),
+    ),
+    "session.read": Method(
+        "Hands over the messages that wait, in the order of acceptance, at most 24,576 bytes of text, and "
+        "the receipts that have changed. Each hand-over is counted before the answer is written. What was "
+        "handed over stays with this caller until it is confirmed or the connection ends. Receipts count as "
+        "told at this caller's next read or confirmation.",
+        {
+            "after": "receipts changed after this cursor; without it those not told yet",
+            "from": "only messages of this target",
+            "reply_to": "only answers to this message, and its receipt",
+            "message_id": "this one message, read before or not, and no receipts",
+            "offset": "with `message_id`: go on from this character of the text",
+            "wait_ms": "milliseconds to wait for something to come",
+        },
+        (
+            Result("messages[].message_id", "what `session.confirm` and `reply_to` take"),
+            Result("messages[].from.target", "the verified sender; it counts as shown"),
+            Result("messages[].from.name", "its name, or its host's word"),
+            Result("messages[].from.role", "its role; `terminal` for a terminal session"),
+            Result("messages[].text", "as it was sent"),
+            Result("messages[].received_at", "when it was accepted, in ISO 8601"),
+            _sometimes("messages[].topic", "as its sender gave it"),
+            _sometimes("messages[].reply_to", "the message that this one answers"),
+            _sometimes("messages[].no_reply_needed", "`true` where its sender expects no answer"),
+            _sometimes("messages[].again", "`true` where an earlier hand-over was not confirmed"),
+            _sometimes("messages[].next_offset", "where the text goes on, where it was cut"),
+            Result("receipts[].message_id", "a message that this session sent"),
+            Result("receipts[].target", "whom it was sent to"),
+            Result("receipts[].status", "its state"),
+            _sometimes("receipts[].at", "when its newest step was made, in ISO 8601"),
+            _sometimes("receipts[].outcome", "the code of a refusal"),
+            Result("cursor", "digits; what `after` takes"),
+            Result("timed_out", "whether it waited in vain"),
+            _sometimes("more", "`true` where more messages wait than one answer holds"),
+        ),
+        ("UNKNOWN_TARGET", "RECOVERY_REQUIRED"),
+    ),
+    "session.confirm": Method(
+        "Says that the host has these messages: they become delivered. Ids that are unknown, settled or held "
+        "by another reader change nothing. The receipts that this caller read count as told.",
+        {
+            "message_ids": "what the host has now; none where only receipts were read",
+            "evidence": "what proves it, in a word or two; it is stored",
+        },
+        (),
+        ("RECOVERY_REQUIRED",),
+    ),
+    "session.status": Method(
+        "Tells what is known of a message that this session sent. Where more may be known to the recipient's "
+        "mailbox it is asked first.",
+        {"message_id": "as `session.send` gave it"},
+        _RECEIPT,
+        ("UNKNOWN_TARGET", "RECOVERY_REQUIRED"),
+    ),
+    "session.cancel": Method(
+        "Takes back a message that no mailbox has: it becomes rejected, with the outcome `CANCELLED`.",
+        {"message_id": "as `session.send` gave it"},
+        _RECEIPT,
+        ("UNKNOWN_TARGET", "DELIVERY_UNKNOWN", "MESSAGE_ID_CONFLICT", "RECOVERY_REQUIRED"),
+    ),
+}
+"""Every method of the adapter API but the one that opens it on a socket, in the order of the page."""

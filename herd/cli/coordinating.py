@@ -1,0 +1,90 @@
+"""The terminal session's coordinator inside a command: on an event loop in a thread of its own.
+
+The command's thread stays free for what blocks: standard input, a full pipe, a person who interrupts.
+"""
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError
+from typing import Any
+
+from herd.coordinator.adapter_api import AdapterApi, Settled
+from herd.coordinator.coordinator import coordinate
+from herd.coordinator.opening import Opening
+from herd.core.build import seal
+
+
+class OwnCoordinator:
+    """A coordinator for as long as the command needs it.
+
+    Args:
+        opening: What it is opened with.
+
+    Raises:
+        SessionHeld: another process coordinates the session.
+        HerdError: it cannot be opened.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        seal()
+        self._opening = opening
+        self._ready = threading.Event()
+        self._fault: BaseException | None = None
+        self._api: AdapterApi
+        self._loop: asyncio.AbstractEventLoop
+        self._done: asyncio.Event
+        self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        self._tell_fault()
+
+    def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        wait_s: float,  # noqa: ARG002 - what it waits for is inside this process
+    ) -> dict[str, Any]:
+        """Ask and give the result.
+
+        Raises:
+            HerdError: the refusal.
+        """
+        future = asyncio.run_coroutine_threadsafe(self._api.request(None, method, params), self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            self._tell_fault()
+            raise
+
+    def close(self) -> None:
+        """End it in order: withdrawn, settled, everything released."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._done.set)
+            self._thread.join()
+        self._tell_fault()
+
+    def _tell_fault(self) -> None:
+        if self._fault is not None:
+            self._thread.join()
+            raise self._fault
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._coordinate())
+        except BaseException as fault:  # noqa: BLE001 - handed to the command's thread
+            self._fault = _only(fault)
+        finally:
+            self._ready.set()
+
+    async def _coordinate(self) -> None:
+        self._loop, self._done = asyncio.get_running_loop(), asyncio.Event()
+        async with coordinate(self._opening) as coordinator:
+            self._api = AdapterApi(Settled(coordinator), command=True)
+            self._ready.set()
+            await self._done.wait()
+            self._api.ended()
+
+
+def _only(fault: BaseException) -> BaseException:
+    return _only(fault.exceptions[0]) if isinstance(fault, BaseExceptionGroup) else fault
