@@ -4,13 +4,22 @@ It needs no event loop and no cryptography: the session's private token proves i
 owner and mode are checked before a byte is sent.
 """
 
+import errno
 import json
 import os
 import socket
+import time
 from types import TracebackType
 from typing import Any, Self
 
-from herd.core.errors import DeliveryUnknown, HerdError, NoSession, PeerOffline, from_wire
+from herd.core.errors import (
+    DeliveryUnknown,
+    FrameTooLarge,
+    InvalidRpc,
+    NoSession,
+    PeerOffline,
+    from_wire,
+)
 from herd.core.files import read_private
 from herd.core.limits import CLIENT_S, DEFAULT_LIMITS, TOKEN_BYTES
 from herd.core.paths import Layout
@@ -43,11 +52,9 @@ class Client:
         try:
             self._socket.connect(record.endpoint)
             self.request("session.authenticate", {"token": token.decode(), "command": command})
-        except OSError as fault:
+        except (OSError, DeliveryUnknown) as fault:  # nothing was asked for yet that could have been done
             self.close()
-            raise PeerOffline(
-                f"the session's coordinator does not answer: {fault.strerror or fault}"
-            ) from fault
+            raise PeerOffline(f"the session's coordinator does not answer: {fault}") from fault
         except BaseException:
             self.close()
             raise
@@ -62,16 +69,20 @@ class Client:
 
         Raises:
             DeliveryUnknown: the connection broke or nothing came in time.
+            FrameTooLarge: it does not fit into a frame; nothing was sent.
             HerdError: the coordinator's refusal, as its own class.
         """
         self._last_id += 1
         frame = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
+        # Escaped: a lone surrogate, as from an argument that is not UTF-8, is then refused by its field.
+        data = json.dumps(frame).encode("ascii")
+        if len(data) > DEFAULT_LIMITS.frame_bytes:
+            raise FrameTooLarge(f"{method} takes {len(data)} bytes, more than {DEFAULT_LIMITS.frame_bytes}")
+        give_up = time.monotonic() + wait_s
         try:
             self._socket.settimeout(wait_s)
-            self._socket.sendall(
-                json.dumps(frame, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
-            )
-            return self._result(self._last_id)
+            self._socket.sendall(data + b"\n")
+            return self._result(self._last_id, give_up)
         except OSError as fault:
             raise DeliveryUnknown(f"{method}: the session's coordinator went away: {fault}") from fault
 
@@ -87,26 +98,36 @@ class Client:
     ) -> None:
         self.close()
 
-    def _result(self, request_id: int) -> dict[str, Any]:
+    def _result(self, request_id: int, give_up: float) -> dict[str, Any]:
         while True:
-            frame = self._frame()
-            if frame.get("id") is None and isinstance(frame.get("error"), dict):
-                raise from_wire(frame["error"])  # what was sent was no frame at all, or too large a one
+            frame = self._frame(give_up)
+            error = frame.get("error")
+            if frame.get("id") is None and isinstance(error, dict):
+                raise from_wire(error)  # what was sent was no frame at all
             if frame.get("id") == request_id and "method" not in frame:
                 break
-        if "error" in frame:
-            raise from_wire(frame["error"])
+        if isinstance(error, dict):
+            raise from_wire(error)
         result = frame.get("result")
         if not isinstance(result, dict):
-            raise HerdError("the session's coordinator answered with no object")
+            raise InvalidRpc("the session's coordinator answered with no object")
         return result
 
-    def _frame(self) -> dict[str, Any]:
+    def _frame(self, give_up: float) -> dict[str, Any]:
         while b"\n" not in self._buffer:
+            left = give_up - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("it did not answer in time")
+            self._socket.settimeout(left)
             data = self._socket.recv(65_536)
             if not data or len(self._buffer) > 2 * DEFAULT_LIMITS.frame_bytes:
-                raise ConnectionResetError(0, os.strerror(104))
+                raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
-        frame: dict[str, Any] = json.loads(line)
+        try:
+            frame = json.loads(line)
+        except ValueError:
+            frame = None
+        if not isinstance(frame, dict):
+            raise InvalidRpc("the session's coordinator answered with something that is no frame")
         return frame

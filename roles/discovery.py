@@ -5,7 +5,7 @@ from typing import Any
 
 from herd.core.errors import AmbiguousTarget, UnknownTarget
 from herd.core.text import printable
-from herd.presence.entries import entries_of
+from herd.presence.entries import entries_of, names_shown
 from herd.presence.record import Record
 from herd.presence.registry import names_of
 from roles.eligibility import Judge
@@ -49,10 +49,9 @@ def named(peers: list[Record], name: str) -> Record:
 
 
 def _names(peer: Record, entry: dict[str, Any]) -> set[str]:
-    published = peer.presence.name if peer.presence else None
-    # Also as a list would show it if nobody else bore it: those who look alike are candidates all the same.
-    names = (published, printable(published or ""), entry.get("name"))
-    return {name for name in names if name}
+    # Also those that a list showed at another time: who bears one of them now could get what is another's.
+    told = (peer.presence.name if peer.presence else None, entry.get("name"))
+    return names_shown(peer).union(name for name in told if name)
 
 
 def _may_be_written_to(record: Record, me: Party, judge: Judge) -> bool:

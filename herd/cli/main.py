@@ -99,7 +99,8 @@ def _lost(lost: output.OutputLostError) -> int:
 
 def _unusable(fault: OSError) -> HerdError:
     """Turn what the disk or the kernel refused into a refusal that names the file."""
-    where = f"{fault.filename}: " if fault.filename is not None else ""
+    file = fault.filename2 or fault.filename  # of a rename, the one that was meant to be there
+    where = "" if file is None else f"{file}: "
     return RecoveryRequired(
         f"{where}{fault.strerror or fault}",
         hint="Free space, or mend what holds the data root; nothing that was accepted is lost.",

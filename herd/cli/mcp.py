@@ -4,7 +4,6 @@ The first request is answered before the rest of Herd is loaded; see `herd.mcp.o
 """
 
 import argparse
-import os
 
 from herd.core.errors import InvalidParams
 from herd.mcp.opening import Opened, answer_first, take_over
@@ -31,15 +30,16 @@ def run(options: argparse.Namespace) -> int:
     if options.session is not None and not options.session:
         raise InvalidParams("--session takes the host's own id of the session")
     opened = answer_first(*take_over())
-    return _serve(options, opened)
+    if not opened.ended:
+        _serve(options, opened)
+    return 0
 
 
-def _serve(options: argparse.Namespace, opened: Opened) -> int:
+def _serve(options: argparse.Namespace, opened: Opened) -> None:
     import asyncio  # from here on everything is loaded, at once
+    from contextlib import suppress
 
     from herd.mcp.process import serve
 
-    if opened.ended:
-        return 0
-    asyncio.run(serve(options, opened, os.getcwd()))
-    return 0
+    with suppress(asyncio.CancelledError):  # by a signal, after everything has ended in order
+        asyncio.run(serve(options, opened))

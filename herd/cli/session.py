@@ -7,13 +7,14 @@ SIGHUP.
 import argparse
 import asyncio
 import signal
+import sys
 from contextlib import suppress
 from typing import Any
 
 from herd.cli.arguments import exact_text
 from herd.cli.context import Context, host_process, open_context, working_directory
 from herd.core.build import seal
-from herd.core.errors import CapabilityDenied, InvalidParams
+from herd.core.errors import CapabilityDenied, InvalidParams, UnsafeEndpoint
 from herd.core.identity import TERMINAL, SessionName, checked_session
 
 HELP = "coordinate a session over standard input and output, for a host's extension"
@@ -37,10 +38,18 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the input ends."""
     if (options.host is None) != (options.session is None):
         raise InvalidParams("--host and --session are given together, or neither")
+    _require_streams()
     context = open_context()
     with suppress(asyncio.CancelledError):  # by a signal, after everything has ended in order
         asyncio.run(_serve(context, options))
     return 0
+
+
+def _require_streams() -> None:
+    """Refuse a closed descriptor while its number is free: the next file opened would become the wire."""
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
+        if stream is None:
+            raise UnsafeEndpoint(f"standard {name} is closed", hint="Start it with both ends of a pipe.")
 
 
 async def _serve(context: Context, options: argparse.Namespace) -> None:

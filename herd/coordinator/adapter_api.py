@@ -6,108 +6,32 @@ The same methods are served on the stdio of `herd session` and on the instance's
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from herd.coordinator.delivery import Query, shape_message, shape_receipt
+from herd.coordinator.adapter_params import (
+    BindParams,
+    ConfirmParams,
+    ListParams,
+    MessageParams,
+    Nothing,
+    Params,
+    ReadParams,
+    SendParams,
+    UpdateParams,
+)
+from herd.coordinator.delivery import Query
 from herd.coordinator.sending import Submission
-from herd.core.clock import shown_time
+from herd.coordinator.shapes import shape_message, shape_receipt, shape_status
 from herd.core.errors import InvalidParams, MethodNotFound
 from herd.core.identity import TERMINAL
-from herd.core.limits import (
-    CALL_ID_CHARACTERS,
-    CURSOR_CHARACTERS,
-    CWD_CHARACTERS,
-    LABEL_CHARACTERS,
-    QUERY_CHARACTERS,
-    READ_WAIT_MS,
-    TOPIC_CHARACTERS,
-)
-from herd.mail.outbox import Outgoing
 from herd.mail.receipts import PENDING
-from herd.mail.wire import MessageId, checked
+from herd.mail.wire import checked
 from herd.rpc.connection import Connection
 
 if TYPE_CHECKING:
     from herd.coordinator.coordinator import Coordinator
 
-Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
-Cwd = Annotated[str, Field(min_length=1, max_length=CWD_CHARACTERS)]
-Target = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
-Digits = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
-
-
-class Params(BaseModel):
-    """A strict shape in our own spelling."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class Nothing(Params):
-    """No field at all."""
-
-
-class BindParams(Params):
-    """What `session.bind` takes."""
-
-    host: str
-    session_id: str
-    created: str = ""
-    cwd: Cwd
-    name: Label | None = None
-
-
-class UpdateParams(Params):
-    """What `session.update` takes; absent fields stay as they are."""
-
-    cwd: Cwd | None = None
-    name: Label | None = None
-    activity: Annotated[str, Field(pattern="^(idle|working|waiting|away)$")] | None = None
-
-
-class ListParams(Params):
-    """What `session.list` takes."""
-
-    scope: Annotated[str, Field(pattern="^machine$")] = "machine"
-    query: Annotated[str, Field(min_length=1, max_length=QUERY_CHARACTERS)] | None = None
-    cursor: Annotated[str, Field(min_length=1, max_length=CURSOR_CHARACTERS)] | None = None
-
-
-class SendParams(Params):
-    """What `session.send` takes."""
-
-    target: Target
-    message: Annotated[str, Field(min_length=1)]
-    reply_to: MessageId | None = None
-    topic: Annotated[str, Field(min_length=1, max_length=TOPIC_CHARACTERS)] | None = None
-    no_reply_needed: bool = False
-    call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_CHARACTERS)] | None = None
-
-
-class ReadParams(Params):
-    """What `session.read` takes. `sender` is spelt `from` outside."""
-
-    after: Digits | None = None
-    sender: Target | None = Field(default=None, alias="from")
-    reply_to: MessageId | None = None
-    message_id: MessageId | None = None
-    offset: Annotated[int, Field(ge=0)] = 0
-    wait_ms: Annotated[int, Field(ge=0, le=READ_WAIT_MS)] = 0
-
-
-class ConfirmParams(Params):
-    """What `session.confirm` takes: the messages, and with them the receipts that were read, if only those."""
-
-    message_ids: Annotated[list[MessageId], Field(max_length=64)]
-    evidence: Label
-
-
-class MessageParams(Params):
-    """What `session.status` and `session.cancel` take."""
-
-    message_id: MessageId
-
+__all__ = ["AdapterApi", "BindParams", "Sessions", "Settled", "shape_status"]
 
 Bind = Callable[[BindParams], "Awaitable[Coordinator]"]
 
@@ -201,7 +125,10 @@ class AdapterApi:
     async def _list(self, coordinator: "Coordinator", params: ListParams) -> dict[str, Any]:
         coordinator.retry()
         page = await coordinator.listing.page(params.query, params.cursor, show=not self._command)
-        me = {field: value for field, value in coordinator.whoami().items() if field != "build"}
+        # The answer is shown to models: where the session lives and what code runs it are no part of it.
+        me = {
+            field: value for field, value in coordinator.whoami().items() if field not in {"socket", "build"}
+        }
         return {"self": me, **page}
 
     async def _send(self, coordinator: "Coordinator", params: SendParams) -> dict[str, Any]:
@@ -215,6 +142,8 @@ class AdapterApi:
         return answer if sent.running else {**answer, "peer_running": False}
 
     async def _read(self, coordinator: "Coordinator", params: ReadParams) -> dict[str, Any]:
+        if params.offset and params.message_id is None:
+            raise InvalidParams("offset goes on within one message: give its message_id", field="offset")
         query = Query(
             after=None if params.after is None else int(params.after),
             sender=params.sender,
@@ -242,22 +171,6 @@ class AdapterApi:
 
     async def _cancel(self, coordinator: "Coordinator", params: MessageParams) -> dict[str, Any]:
         return shape_status(await coordinator.cancel(params.message_id))
-
-
-def shape_status(row: Outgoing, refusal: str | None = None) -> dict[str, Any]:
-    """Give a receipt as `session.status` and `herd status` show it; absent steps are left out.
-
-    Args:
-        row: The outbox row.
-        refusal: The code of the last refusal, for a message that is still pending and was refused.
-    """
-    receipt = row.receipt
-    outcome = refusal if receipt.state == PENDING else receipt.outcome
-    times = {
-        step: shown_time(getattr(receipt, step)) for step in ("accepted_at", "delivered_at", "replied_at")
-    }
-    shape = {**receipt._asdict(), **times, "outcome": outcome}
-    return {name: value for name, value in shape.items() if value is not None}
 
 
 _METHODS: dict[str, tuple[type[Params], Any]] = {

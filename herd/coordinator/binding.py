@@ -7,12 +7,19 @@ kernel gives the lock, and until then sleeps in one blocking call.
 
 import asyncio
 import logging
-import threading
 
 from herd.coordinator.coordinator import Coordinator, coordinate
 from herd.coordinator.opening import Opening
-from herd.core.errors import HerdError, NoSession, SessionHeld
-from herd.core.locks import wait_until_free
+from herd.coordinator.standby import Standby
+from herd.core.errors import (
+    CapabilityDenied,
+    HerdError,
+    InvalidRpc,
+    NoSession,
+    RecoveryRequired,
+    SessionHeld,
+)
+from herd.core.identity import TERMINAL, SessionName
 
 _log = logging.getLogger("herd.coordinator.binding")
 
@@ -24,47 +31,44 @@ class Binding:
     """
 
     def __init__(self) -> None:
-        self._tenure: asyncio.Task[None] | None = None
-        self._end = asyncio.Event()
-        self._coordinator: Coordinator | None = None
+        self._tenure: _Tenure | None = None
+        self._standby = Standby()
+        self._changing = asyncio.Lock()
         self._refusal: HerdError = NoSession(
             "this process is not bound to a session yet",
             hint="Its host has not named its session yet.",
         )
-        self._changing = asyncio.Lock()
 
     def current(self) -> Coordinator:
         """Give the coordinator of the session served now.
 
         Raises:
-            NoSession: no session has been named yet.
+            NoSession: no session has been named yet, or the process is changing to another.
             SessionHeld: another process holds the session, and this one is on standby.
-            HerdError: why the session named last could not be opened.
+            HerdError: why the session named last could not be opened or has ended.
         """
-        if self._coordinator is None:
+        if self._tenure is None:
             raise self._refusal
-        return self._coordinator
+        return self._tenure.current()
 
     async def bind(self, opening: Opening) -> Coordinator:
         """Serve a session from now on, and end the one before in order; the same one again changes nothing.
 
         Raises:
             SessionHeld: another process holds it; this one is on standby and takes over by itself.
+            CapabilityDenied: it is a terminal session, which no host has.
             HerdError: it could not be opened.
         """
+        _require_hosted(opening.session)
         async with self._changing:
-            served = self._coordinator
-            if served is not None and served.own.session == opening.session:
-                return served
-            await self._leave()
-            opened: asyncio.Future[Coordinator] = asyncio.get_running_loop().create_future()
-            self._end = asyncio.Event()
-            self._tenure = asyncio.get_running_loop().create_task(self._serve(opening, opened, self._end))
-            return await opened
+            if self._tenure is None or not self._tenure.serves(opening.session):
+                await self._leave()
+                self._tenure = _Tenure(opening, self._standby)
+            return await self._tenure.opened()
 
-    def refused(self, refusal: HerdError) -> None:
-        """Note why the session could not even be named; every call is refused with it."""
-        self._refusal = refusal
+    def refused(self, fault: Exception) -> None:
+        """Note why the session could not even be named; every call is refused with it until one is bound."""
+        self._refusal = _as_refusal(fault)
 
     async def close(self) -> None:
         """End the session served, in order."""
@@ -72,83 +76,114 @@ class Binding:
             await self._leave()
 
     async def _leave(self) -> None:
-        self._coordinator = None
         if self._tenure is not None:
-            self._end.set()
-            await self._tenure
+            await self._tenure.end()
             self._tenure = None
 
-    async def _serve(
-        self, opening: Opening, opened: "asyncio.Future[Coordinator]", end: asyncio.Event
-    ) -> None:
-        while not end.is_set():
-            refusal = await self._tenured(opening, opened, end)
-            if refusal is None:
-                return
-            self._refusal = refusal
-            _fail(opened, refusal)
-            if not isinstance(refusal, SessionHeld):
-                return
-            await self._freed(opening, end)
 
-    async def _tenured(
-        self, opening: Opening, opened: "asyncio.Future[Coordinator]", end: asyncio.Event
-    ) -> HerdError | None:
-        """Coordinate the session until its end is wanted; gives what kept it from being opened."""
+class _Tenure:
+    """The time for which a process is to serve one session, on standby or coordinating.
+
+    Args:
+        opening: What the session is opened with.
+        standby: Waits for a session that is held elsewhere.
+    """
+
+    def __init__(self, opening: Opening, standby: Standby) -> None:
+        self._opening = opening
+        self._standby = standby
+        self._end = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._coordinator: Coordinator | None = None
+        self._refusal: HerdError = NoSession(
+            "this process is changing its session", hint="Call again in a moment."
+        )
+        self._task = asyncio.get_running_loop().create_task(self._serve())
+
+    def current(self) -> Coordinator:
+        if self._coordinator is None:
+            raise self._refusal
+        return self._coordinator
+
+    def serves(self, session: SessionName) -> bool:
+        """Tell whether this is the session's tenure and not over."""
+        return self._opening.session == session and not self._task.done()
+
+    async def opened(self) -> Coordinator:
+        """Wait for the first try, and give what it led to as `current` does."""
+        await self._tried.wait()
+        return self.current()
+
+    async def end(self) -> None:
+        """End it in order; whoever stops waiting for that changes nothing about it."""
+        self._end.set()
+        await asyncio.shield(self._task)
+
+    async def _serve(self) -> None:
         try:
-            async with coordinate(opening) as coordinator:
+            while not self._end.is_set():
+                refusal = await self._coordinate()
+                if refusal is None:
+                    return
+                self._refusal = refusal
+                self._tried.set()
+                if not isinstance(refusal, SessionHeld):
+                    return
+                await self._wait()
+        except HerdError as fault:
+            self._refusal = fault  # standing by is not possible, so this is over
+        finally:
+            self._tried.set()
+
+    async def _coordinate(self) -> HerdError | None:
+        """Coordinate until the end is wanted; gives what kept the session from being opened or going on."""
+        try:
+            async with coordinate(self._opening) as coordinator:
                 self._coordinator = coordinator
-                _settle(opened, coordinator)
-                await end.wait()
+                self._tried.set()
+                await self._end.wait()
                 self._coordinator = None
-        except HerdError as refusal:
-            return refusal
-        except BaseExceptionGroup as faults:
-            refused, others = faults.split(HerdError)
-            if others is not None or refused is None:
-                raise
-            return _only(refused)
+        except Exception as fault:  # noqa: BLE001 - whatever it was, the tools have to tell it
+            return _as_refusal(fault)
+        finally:
+            self._coordinator = None
         return None
 
-    async def _freed(self, opening: Opening, end: asyncio.Event) -> None:
-        """Wait without waking up until the holder's lock is free, or the standby is over.
+    async def _wait(self) -> None:
+        """Wait until the holder's lock is free, or the end is wanted.
 
-        The waiting thread cannot be called off, so it is a daemon; it takes the lock shared for an instant
-        when it gets it, which every taker allows for.
+        Raises:
+            HerdError: it cannot be waited for.
         """
-        loop = asyncio.get_running_loop()
-        freed = asyncio.Event()
-
-        def wait() -> None:
-            try:
-                wait_until_free(opening.layout.session_lock(opening.session.key))
-            except (HerdError, OSError):
-                _log.exception("standby.wait.failed")
-            try:
-                loop.call_soon_threadsafe(freed.set)
-            except RuntimeError:
-                return  # the process is ending
-
-        threading.Thread(target=wait, name="standby", daemon=True).start()
-        waits = {asyncio.ensure_future(freed.wait()), asyncio.ensure_future(end.wait())}
+        path = self._opening.layout.session_lock(self._opening.session.key)
+        freed = asyncio.ensure_future(self._standby.freed(path))
+        end = asyncio.ensure_future(self._end.wait())
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({freed, end}, return_when=asyncio.FIRST_COMPLETED)
+            if freed.done():
+                freed.result()
         finally:
-            for one in waits:
-                one.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            freed.cancel()
+            end.cancel()
+            await asyncio.gather(freed, end, return_exceptions=True)
 
 
-def _only(faults: BaseExceptionGroup[HerdError]) -> HerdError:
-    first = faults.exceptions[0]
-    return _only(first) if isinstance(first, BaseExceptionGroup) else first
+def _require_hosted(session: SessionName) -> None:
+    if session.host == TERMINAL:
+        # Or whatever an agent starts could write as a terminal session, which may write to everybody.
+        raise CapabilityDenied(
+            "no host coordinates a terminal session",
+            hint="Commands do it by themselves; name another than the default one with `--as NAME`.",
+        )
 
 
-def _settle(opened: "asyncio.Future[Coordinator]", coordinator: Coordinator) -> None:
-    if not opened.done():
-        opened.set_result(coordinator)
-
-
-def _fail(opened: "asyncio.Future[Coordinator]", refusal: HerdError) -> None:
-    if not opened.done():
-        opened.set_exception(refusal)
+def _as_refusal(fault: BaseException) -> HerdError:
+    while isinstance(fault, BaseExceptionGroup):  # a task group wraps whatever ended it
+        fault = fault.exceptions[0]
+    if isinstance(fault, HerdError):
+        return fault
+    _log.error("session.failed", exc_info=fault)
+    if isinstance(fault, OSError):
+        where = f"{fault.filename}: " if fault.filename is not None else ""
+        return RecoveryRequired(f"the session cannot be opened now: {where}{fault.strerror or fault}")
+    return InvalidRpc("the session ended by a fault inside Herd")

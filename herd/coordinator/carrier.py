@@ -37,20 +37,36 @@ class LocalCarrier:
 
     def __init__(self, local: Local) -> None:
         self._local = local
+        self._untouched: set[str] = set()
+
+    def begin(self, message_id: str) -> None:
+        """Note that a message is new: until `carry` hands it to somebody, no mailbox can have it."""
+        self._untouched.add(message_id)
+
+    def untouched(self, message_id: str) -> bool:
+        """Tell whether surely no mailbox has a message; a former process may have carried what it queued."""
+        return message_id in self._untouched
+
+    def end(self, message_id: str) -> None:
+        """Forget a message that is settled."""
+        self._untouched.discard(message_id)
 
     async def carry(self, message: Outgoing) -> Carried:
         """See `Carrier.carry`."""
         reach = await self.reach(message.recipient_key, message.recipient)
+        self._untouched.discard(message.message_id)
         return Carried(await reach.accept(message.envelope()), reach.running)
 
     async def status(self, message: Outgoing) -> Receipt:
         """Ask the recipient's custody about a message.
 
+        Custody is the session's: what one instance accepted, the next one answers for.
+
         Raises:
             UnknownTarget: it has no such message.
             HerdError: it could not be asked.
         """
-        reach = await self.reach(message.recipient_key, message.recipient)
+        reach = await self.reach(message.recipient_key)
         return await reach.status(message.message_id, message.recipient)
 
     async def reach(self, key: str, name: str | None = None) -> Reach:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from herd.coordinator.lanes import Lanes
 from herd.coordinator.tasks import Tasks
 from herd.core.errors import DeliveryUnknown, PeerOffline, QueueFull, UnsupportedProtocol
 from herd.core.limits import PROTOCOL_VERSION, RETRY_WHEN_FULL_MS, Limits
@@ -23,6 +24,14 @@ class Peer(NamedTuple):
 
     record: Record
     stamp: Stamp
+
+
+def peer_on_record(registry: Registry, key: str) -> Peer | None:
+    """Give a session's instance as it is on record now; None where there is none."""
+    # The stamp before the record: what changes in between is then told by the next look at the stamp.
+    stamp = registry.stamp(key)
+    record = registry.record(key)
+    return None if stamp is None or record is None else Peer(record, stamp)
 
 
 class Connections:
@@ -58,6 +67,7 @@ class Connections:
         self._connected = connected
         self._open: dict[str, Connection] = {}
         self._dialled: set[Connection] = set()
+        self._coming = 0
         self._dialling = Lanes()
 
     def proved(self, peer: Peer, connection: Connection) -> None:
@@ -81,34 +91,39 @@ class Connections:
             AuthenticationFailed, UnsafeEndpoint, UnsupportedProtocol: it is not provably that instance.
             QueueFull: too many connections are in use.
         """
-        instance = record.instance_id
-        lock = self._dialling.setdefault(instance, asyncio.Lock())
-        async with lock:
-            connection = self._open.get(instance)
+        async with self._dialling.lane(record.instance_id):
+            connection = self._open.get(record.instance_id)
             if connection is None or connection.closed:
-                connection = await self._dial(record)
-        if not lock.locked():
-            self._dialling.pop(instance, None)
+                connection = await self._dial(record.key, record.instance_id)
         return connection
 
-    async def _dial(self, record: Record) -> Connection:
-        if record.protocol != PROTOCOL_VERSION:
-            raise UnsupportedProtocol(f"that session speaks protocol {record.protocol}")
-        stamp = self._registry.stamp(record.key)
-        if stamp is None:
-            raise PeerOffline("that session has just left the record")
-        await self._make_room()
-        timeout_ms = self._limits.handshake_ms
-        reader, writer = await dial(record.endpoint, record.instance_id, timeout_ms=timeout_ms)
-        connection = Connection(reader, writer, self._handler(), limits=self._limits)
-        self._dialled.add(connection)
+    async def _dial(self, key: str, instance_id: str) -> Connection:
+        # Read again: the call may have waited for another's attempt.
+        peer = peer_on_record(self._registry, key)
+        if peer is None or peer.record.instance_id != instance_id:
+            raise PeerOffline("that session's instance has just left the record")
+        if peer.record.protocol != PROTOCOL_VERSION:
+            raise UnsupportedProtocol(f"that session speaks protocol {peer.record.protocol}")
+        connection = await self._connected_to(peer.record)
         self._tasks.create_task(self._run(connection))
         try:
-            await self._prove(connection, record)
+            await self._prove(connection, peer.record)
         except BaseException:
             connection.finish()
             raise
-        self.proved(Peer(record, stamp), connection)
+        self.proved(peer, connection)
+        return connection
+
+    async def _connected_to(self, record: Record) -> Connection:
+        self._coming += 1  # it has its place before anything is waited for, or too many would find room
+        try:
+            await self._make_room()
+            timeout_ms = self._limits.handshake_ms
+            reader, writer = await dial(record.endpoint, record.instance_id, timeout_ms=timeout_ms)
+            connection = Connection(reader, writer, self._handler(), limits=self._limits)
+            self._dialled.add(connection)
+        finally:
+            self._coming -= 1
         return connection
 
     async def _prove(self, connection: Connection, record: Record) -> None:
@@ -128,11 +143,13 @@ class Connections:
             self.ended(connection)
 
     async def _make_room(self) -> None:
-        if len(self._dialled) < self._limits.connections:
+        if len(self._dialled) + self._coming <= self._limits.connections:
             return
         idle = [connection for connection in self._dialled if connection.idle]
         if not idle:
             raise QueueFull(
                 f"all {self._limits.connections} connections are in use", retry_after_ms=RETRY_WHEN_FULL_MS
             )
-        await min(idle, key=lambda connection: connection.last_used).close()
+        unused_longest = min(idle, key=lambda connection: connection.last_used)
+        self.ended(unused_longest)  # at once, so that nobody else counts on it
+        await unused_longest.close()

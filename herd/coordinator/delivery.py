@@ -7,23 +7,25 @@ for a person. While a reader still holds a message nobody else is given it.
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from herd.core.clock import Clock, first_of, shown_time
-from herd.core.errors import UnknownTarget
-from herd.core.identity import TERMINAL
-from herd.core.limits import HANDOVERS, READ_BYTES
-from herd.mail import counter, inbox, outbox
+from herd.coordinator.health import Health
+from herd.coordinator.shapes import shape_message, shape_receipt, size_of
+from herd.coordinator.told import Told
+from herd.core.clock import Clock, first_of
+from herd.core.errors import ResourceBusy, UnknownTarget
+from herd.core.limits import ANSWER_BYTES, HANDOVERS, READ_BYTES
+from herd.mail import inbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
-from herd.mail.receipts import ACCEPTED
+from herd.mail.receipts import ACCEPTED, REJECTED
 from herd.mail.steps import EVIDENCE_AFTER, EVIDENCE_BEFORE, HANDOVER_AFTER, HANDOVER_BEFORE, Step, no_step
-from roles.model import Denied, Unverified, Verdict
+from roles.model import Allowed, Denied, Verdict, require
 
-_RECEIPTS = 50
+__all__ = ["Delivery", "Handed", "Query", "shape_message", "shape_receipt"]
 
 
 class Query(NamedTuple):
@@ -51,6 +53,7 @@ class Delivery:
 
     Args:
         mailbox: The session's own.
+        health: Nothing is handed over while this session is unhealthy.
         judge: Asked about each message again at its delivery, by its sender as acceptance verified it.
         changed: Told each row whose receipt changed, so that its sender is told.
         hold: Takes the authority lock shared, around each verdict and the count that rests on it.
@@ -61,6 +64,7 @@ class Delivery:
     def __init__(
         self,
         mailbox: Mailbox,
+        health: Health,
         judge: Callable[[Incoming], Verdict],
         changed: Callable[[Incoming], None],
         *,
@@ -69,13 +73,14 @@ class Delivery:
         step: Step = no_step,
     ) -> None:
         self._mailbox = mailbox
+        self._health = health
         self._judge = judge
         self._changed = changed
         self._hold = hold
         self._clock = clock
         self._step = step
+        self._told = Told(mailbox)
         self._holders: dict[int, Hashable] = {}
-        self._untold: dict[Hashable, int] = {}
         self._reading = asyncio.Lock()
         self._news = asyncio.Event()
 
@@ -94,7 +99,8 @@ class Delivery:
 
         Raises:
             UnknownTarget: `message_id` names no message of this session.
-            HerdError: the mailbox cannot be read.
+            ResourceBusy: another reader holds that message.
+            HerdError: the mailbox cannot be read, or the session is unhealthy.
         """
         deadline = self._clock.elapsed() + query.wait_ms / 1000
         while True:
@@ -120,7 +126,14 @@ class Delivery:
 
         await self._confirm(chosen, evidence)
         if reader is not None:
-            await self._tell(reader)
+            await self._told.told(reader)
+
+    async def confirm_held(self, reader: Hashable, evidence: str) -> None:
+        """Record evidence that the host has everything that a reader still holds."""
+        held = [number for number, holder in self._holders.items() if holder == reader]
+        if held:
+            await self._confirm(lambda _: held, evidence)
+        await self._told.told(reader)
 
     async def _confirm(self, chosen: Callable[[sqlite3.Connection], list[int]], evidence: str) -> None:
         now = self._clock.wall_ms()
@@ -131,20 +144,17 @@ class Delivery:
         self._step(EVIDENCE_BEFORE)
         rows = await self._mailbox.read(work) or []
         self._step(EVIDENCE_AFTER)
+        self.settled(rows)
+
+    def settled(self, rows: Iterable[Incoming]) -> None:
+        """Take note of rows that have just become delivered, however the evidence came."""
         for row in rows:
             self._holders.pop(row.sequence, None)
             self._changed(row)
 
-    async def confirm_held(self, reader: Hashable, evidence: str) -> None:
-        """Record evidence that the host has everything that a reader still holds."""
-        held = [number for number, holder in self._holders.items() if holder == reader]
-        if held:
-            await self._confirm(lambda _: held, evidence)
-        await self._tell(reader)
-
     def release(self, reader: Hashable) -> None:
         """Take back what a reader that has ended holds without evidence, so that it is given again."""
-        self._untold.pop(reader, None)
+        self._told.forget(reader)
         released = [number for number, holder in self._holders.items() if holder == reader]
         for number in released:
             del self._holders[number]
@@ -152,49 +162,49 @@ class Delivery:
             self.arrived()
 
     async def _take(self, reader: Hashable, query: Query, *, person: bool) -> Handed:
+        self._health.require()
         async with self._reading:
             if query.message_id is not None:
-                return await self._take_one(reader, query)
+                return await self._take_one(reader, query.message_id, query)
             with await self._hold():
-                rows = await self._mailbox.read(inbox.undelivered) or []
-                chosen, more = await self._chosen(rows, query, person=person)
-                if chosen:
-                    await self._hand_over(reader, chosen)
-            await self._tell(reader)  # it asks again, so it has what it was given before
-            receipts, cursor = await self._receipts(reader, query)
-            return Handed(chosen, receipts, cursor, more)
+                chosen, more = await self._chosen(query, person=person)
+                await self._hand_over(reader, chosen)
+            changed = await self._told.changed(reader, query.after, query.reply_to)
+            return Handed(chosen, changed.receipts, changed.cursor, more or changed.more)
 
-    async def _take_one(self, reader: Hashable, query: Query) -> Handed:
-        rows = (
-            await self._mailbox.read(lambda connection: inbox.by_id(connection, query.message_id or "")) or []
-        )
-        chosen = [row for row in rows if query.sender in {None, row.sender.target}]
-        if not chosen:
-            raise UnknownTarget(f"no message {query.message_id} came to this session")
-        open_ones = [row for row in chosen if row.receipt.state == ACCEPTED]
-        if open_ones and query.offset == 0:
-            await self._hand_over(reader, open_ones)
-        return Handed(chosen, [], await self._mailbox.read(counter.last_cursor) or 0, more=False)
+    async def _take_one(self, reader: Hashable, message_id: str, query: Query) -> Handed:
+        with await self._hold():
+            rows = await self._mailbox.read(lambda connection: inbox.by_id(connection, message_id)) or []
+            # What was rejected at its delivery is shown to no host.
+            chosen = [row for row in rows if _asked_for(row, query) and row.receipt.state != REJECTED]
+            if not chosen:
+                raise UnknownTarget(f"no message {message_id} came to this session")
+            open_ones = [row for row in chosen if row.receipt.state == ACCEPTED]
+            for row in open_ones:
+                if self._holders.get(row.sequence, reader) != reader:
+                    raise ResourceBusy(f"another reader of this session holds message {message_id} just now")
+                require(await self._verdict(row))
+            await self._hand_over(reader, [row for row in open_ones if row.sequence not in self._holders])
+        return Handed(chosen, [], await self._told.cursor(), more=False)
 
-    async def _chosen(
-        self, rows: list[Incoming], query: Query, *, person: bool
-    ) -> tuple[list[Incoming], bool]:
+    async def _chosen(self, query: Query, *, person: bool) -> tuple[list[Incoming], bool]:
+        """Choose what to hand over now, and tell whether more waits than one answer carries."""
         chosen: list[Incoming] = []
-        size = 0
-        for row in rows:
-            if (
-                not self._is_free(row, person=person)
-                or not _asked_for(row, query)
-                or not await self._is_allowed(row)
-            ):
+        text = whole = 0
+        for row in await self._mailbox.read(inbox.undelivered) or []:
+            if not (self._is_free(row, person=person) and _asked_for(row, query)):
                 continue
-            size += len(row.content.encode())
-            if chosen and size > READ_BYTES:
+            if not isinstance(await self._verdict(row), Allowed):
+                continue
+            text += len(row.content.encode())
+            whole += size_of(shape_message(row))
+            if chosen and (text > READ_BYTES or whole > ANSWER_BYTES):
                 return chosen, True
             chosen.append(row)
         return chosen, False
 
-    async def _is_allowed(self, row: Incoming) -> bool:
+    async def _verdict(self, row: Incoming) -> Verdict:
+        """Judge an accepted message as evidence is now; what is denied is rejected for good."""
         verdict = self._judge(row)
         if isinstance(verdict, Denied):
             now = self._clock.wall_ms()
@@ -203,7 +213,7 @@ class Delivery:
             )
             if refused is not None:
                 self._changed(refused)
-        return not isinstance(verdict, Denied | Unverified)
+        return verdict
 
     def _is_free(self, row: Incoming, *, person: bool) -> bool:
         return row.sequence not in self._holders and (person or row.handovers < HANDOVERS)
@@ -212,65 +222,14 @@ class Delivery:
         return row.handovers > 0 and (reader is None or self._holders.get(row.sequence) in {None, reader})
 
     async def _hand_over(self, reader: Hashable, rows: list[Incoming]) -> None:
+        if not rows:
+            return
         numbers = [row.sequence for row in rows]
         self._step(HANDOVER_BEFORE)
         await self._mailbox.run(lambda connection: inbox.count_handovers(connection, numbers))
         self._holders.update(dict.fromkeys(numbers, reader))
         self._step(HANDOVER_AFTER)
 
-    async def _receipts(self, reader: Hashable, query: Query) -> tuple[list[Outgoing], int]:
-        def look(connection: sqlite3.Connection) -> tuple[list[Outgoing], int]:
-            after = counter.told(connection) if query.after is None else query.after
-            rows = outbox.changed_after(connection, after, _RECEIPTS)
-            end = rows[-1].receipt.cursor if len(rows) == _RECEIPTS else counter.last_cursor(connection)
-            return [row for row in rows if query.reply_to in {None, row.message_id}], end
-
-        receipts, cursor = await self._mailbox.read(look) or ([], 0)
-        if receipts:
-            self._untold[reader] = cursor
-        return receipts, cursor
-
-    async def _tell(self, reader: Hashable) -> None:
-        """Note that the host has the receipts that this reader was given."""
-        cursor = self._untold.pop(reader, None)
-        if cursor is not None:
-            await self._mailbox.run(lambda connection: counter.tell(connection, cursor))
-
 
 def _asked_for(row: Incoming, query: Query) -> bool:
     return query.sender in {None, row.sender.target} and query.reply_to in {None, row.reply_to}
-
-
-def shape_message(row: Incoming, offset: int = 0) -> dict[str, Any]:
-    """Give a message as `peer_messages` shows it: from the verified sender, the text as it came."""
-    role = TERMINAL if row.sender.host == TERMINAL else row.sender.role
-    sender = {"target": row.sender.target, "name": row.sender.name or row.sender.host, "role": role}
-    optional: dict[str, Any] = {
-        "topic": row.topic,
-        "reply_to": row.reply_to,
-        "again": True if row.handovers > 0 and row.receipt.state == ACCEPTED else None,
-        "no_reply_needed": row.no_reply_needed or None,
-    }
-    text = row.content[offset:].encode()[:READ_BYTES].decode("utf-8", "ignore")
-    if offset + len(text) < len(row.content):
-        optional["next_offset"] = offset + len(text)
-    return {
-        "message_id": row.message_id,
-        "from": sender,
-        "text": text,
-        "received_at": shown_time(row.receipt.accepted_at),
-        **{name: value for name, value in optional.items() if value is not None},
-    }
-
-
-def shape_receipt(row: Outgoing) -> dict[str, Any]:
-    """Give a receipt as `peer_messages` shows it."""
-    receipt = row.receipt
-    at = receipt.replied_at or receipt.delivered_at or receipt.accepted_at
-    optional = {"at": shown_time(at), "outcome": receipt.outcome}
-    return {
-        "message_id": row.message_id,
-        "target": row.recipient,
-        "status": receipt.state,
-        **{name: value for name, value in optional.items() if value is not None},
-    }

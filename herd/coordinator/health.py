@@ -1,14 +1,14 @@
 """Whether this coordinator can write its own state, and what follows when it cannot.
 
-Unhealthy means: the presence is withdrawn, nothing is sent or accepted, everything queued stays. The first
-durable write that succeeds makes it healthy again, under a new claim.
+Unhealthy means: the presence is withdrawn, nothing is sent, accepted or handed over, everything queued stays.
+The first durable write that succeeds makes it healthy again, under a new claim.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 from herd.core.backoff import pause_ms
-from herd.core.clock import Clock
+from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError
 from herd.core.limits import HEALTH_RETRY_MS
 
@@ -17,25 +17,34 @@ class Health:
     """One coordinator's health.
 
     Args:
-        withdraw: Takes the presence back; called once when health is lost.
-        restore: Tries a durable write and publishes again; raises while that fails.
+        withdraw: Takes the presence back; called when health is lost.
+        restore: Tries a durable write and publishes again; raises, or has a fault observed, while that fails.
+        restored: Called once health is back.
         clock: Paces the attempts. There are none while healthy.
         jitter: Gives a number in [0, 1) for each pause.
+
+    Attributes:
+        fault: What made it unhealthy; None while it is healthy.
     """
 
     def __init__(
         self,
         withdraw: Callable[[], None],
         restore: Callable[[], Awaitable[None]],
+        restored: Callable[[], None],
         *,
         clock: Clock,
         jitter: Callable[[], float],
     ) -> None:
         self._withdraw = withdraw
         self._restore = restore
+        self._restored = restored
         self._clock = clock
         self._jitter = jitter
         self._lost = asyncio.Event()
+        self._sooner = asyncio.Event()
+        self._trying = False
+        self._again: HerdError | None = None
         self.fault: HerdError | None = None
 
     def require(self) -> None:
@@ -52,10 +61,20 @@ class Health:
 
         A success while unhealthy only hastens `restore`, which has to publish before anything else goes on.
         """
-        if fault is not None and self.fault is None:
+        if fault is None:
+            if not self._trying:
+                self._sooner.set()
+            return
+        if self._trying:
+            self._again = fault
+        elif self.fault is None:
             self.fault = fault
-            self._withdraw()
-            self._lost.set()
+        self._withdraw()
+        self._lost.set()
+
+    def hasten(self) -> None:
+        """Try again at once."""
+        self._sooner.set()
 
     async def keep(self) -> None:
         """Bring health back whenever it was lost, for as long as the coordinator lives."""
@@ -65,13 +84,22 @@ class Health:
             while self.fault is not None:
                 attempt += 1
                 pause = pause_ms(attempt, self._jitter(), first_ms=HEALTH_RETRY_MS)
-                await self._clock.sleep(pause / 1000)
+                self._sooner.clear()
+                await first_of(self._sooner, self._clock, pause / 1000)
                 await self._try()
             self._lost.clear()
 
     async def _try(self) -> None:
-        fault, self.fault = self.fault, None
+        self._trying, self._again = True, None
         try:
             await self._restore()
-        except (HerdError, OSError) as again:
-            self.fault = again if isinstance(again, HerdError) else fault
+        except HerdError as again:
+            self._again = again
+        except OSError:
+            self._again = self.fault
+        finally:
+            self._trying = False
+        # Health and presence come back in one turn of the loop: nobody is refused by a listed session.
+        self.fault = self._again
+        if self.fault is None:
+            self._restored()

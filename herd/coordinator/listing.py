@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
 from herd.coordinator.own import Own
+from herd.coordinator.shapes import size_of
 from herd.core.clock import Clock
 from herd.core.errors import AmbiguousTarget, InvalidParams, UnknownTarget
 from herd.core.identity import is_peer_id, is_target, target_of
-from herd.core.limits import LIST_PAGE
+from herd.core.limits import ANSWER_BYTES, LIST_PAGE
 from herd.core.paths import Layout
 from herd.core.text import printable
 from herd.mail import shown
@@ -74,7 +75,7 @@ class Listing:
             peers = self.eligible()
         entries = [entry for entry in entries_of(peers) if query is None or matches(entry, query)]
         rest = [entry for entry in entries if entry["target"] > after]
-        page = rest[:LIST_PAGE]
+        page = _fitting(rest)
         if show:
             await self._show(page, {names_of(peer)[0]: peer.key for peer in peers})
         more = {"next_cursor": _cursor(query, page[-1]["target"])} if len(rest) > len(page) else {}
@@ -125,10 +126,14 @@ class Listing:
     def _with_target(self, target: str) -> set[str]:
         """Give the keys of every session here with that target, running or not."""
         keys = {record.key for record in self._registry.scan() if target in names_of(record)}
+        # A target is computed from the key, so only a file that may have this one is read: a damaged file of
+        # another session keeps nobody from writing.
+        role = target.partition(":")[0]
         for key in sleeping_keys(self._layout):
-            file = None if key in keys else read_session_file(self._layout, key)
-            if file is not None and target_of(file.role, key) == target:
-                keys.add(key)
+            if key not in keys and target_of(role, key) == target:
+                file = read_session_file(self._layout, key)
+                if file is not None and file.role == role:
+                    keys.add(key)
         return keys
 
     def _require_other(self, target: str) -> None:
@@ -145,6 +150,18 @@ class Listing:
         if new:
             now = self._clock.wall_ms()
             await self._mailbox.run(lambda connection: shown.remember(connection, new, now))
+
+
+def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give the first entries, as many as one answer carries."""
+    page: list[dict[str, Any]] = []
+    size = 0
+    for entry in entries[:LIST_PAGE]:
+        size += size_of(entry)
+        if page and size > ANSWER_BYTES:
+            break
+        page.append(entry)
+    return page
 
 
 def _cursor(query: str | None, target: str) -> str:

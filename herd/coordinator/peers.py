@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
-from herd.coordinator.connections import Connections, Peer
+from herd.coordinator.connections import Connections, Peer, peer_on_record
 from herd.coordinator.delivery import Delivery
 from herd.coordinator.health import Health
 from herd.coordinator.own import Own, party_of, sender_of
+from herd.coordinator.tasks import Tasks
 from herd.core.clock import Clock
 from herd.core.errors import (
     AuthenticationFailed,
@@ -57,6 +58,7 @@ class Inner(NamedTuple):
     mailbox: Mailbox
     delivery: Delivery
     health: Health
+    tasks: Tasks
     limits: Limits
     clock: Clock
     progressed: Callable[[Progress], None]
@@ -65,11 +67,19 @@ class Inner(NamedTuple):
 
 
 class PeerHandler:
-    """Answers one connection, dialled or accepted, whose other end is or wants to be a peer."""
+    """Answers one connection whose other end is or wants to be a peer.
 
-    def __init__(self, inner: Inner, connections: Connections) -> None:
+    Args:
+        inner: What answers.
+        connections: Told who has proved itself.
+        dialled: Whether this side opened the connection: then the other end is proved by our own handshake,
+            and may not begin one.
+    """
+
+    def __init__(self, inner: Inner, connections: Connections, *, dialled: bool = False) -> None:
         self._inner = inner
         self._connections = connections
+        self._dialled = dialled
         self._handshake = ServerHandshake(
             inner.identity, inner.nonces, self._key_on_record, inner.capabilities
         )
@@ -97,20 +107,27 @@ class PeerHandler:
 
     def _prove(self, connection: Connection, method: str, params: dict[str, Any]) -> dict[str, Any]:
         try:
+            if self._dialled:
+                raise AuthenticationFailed(f"{method} comes from the side that dials")
             if method == "peer.hello":
                 return self._handshake.hello(params)
             result = self._handshake.authenticate(params)
-            record = self._on_record(self._handshake.peer_instance_id)
-            stamp = self._inner.registry.stamp(record.key) if record else None
-            if record is None or stamp is None:
-                raise AuthenticationFailed("your instance has just left the record")
+            peer = self._proven()
         except HerdError:
             connection.finish()
             raise
         # In the next turn of the loop, so that our own requests on it come after this answer.
-        asyncio.get_running_loop().call_soon(self._connections.proved, Peer(record, stamp), connection)
-        connection.principal = Peer(record, stamp)
+        asyncio.get_running_loop().call_soon(self._connections.proved, peer, connection)
+        connection.principal = peer
         return result
+
+    def _proven(self) -> Peer:
+        instance_id, key = self._handshake.peer_instance_id, self._handshake.peer_key
+        record = self._on_record(instance_id)
+        peer = peer_on_record(self._inner.registry, record.key) if record else None
+        if peer is None or (peer.record.instance_id, peer.record.public_key) != (instance_id, key):
+            raise AuthenticationFailed("your instance has just left the record")
+        return peer
 
     def _key_on_record(self, instance_id: str) -> str | None:
         record = self._on_record(instance_id)
@@ -122,30 +139,32 @@ class PeerHandler:
 
     def _caller(self, connection: Connection) -> Record:
         """Give the caller's record as it is now: one stat where it has not changed since the last request."""
-        peer: Peer = connection.principal
-        stamp = self._inner.registry.stamp(peer.record.key)
-        if stamp != peer.stamp:
-            record = self._inner.registry.record(peer.record.key)
-            same = record is not None and (record.instance_id, record.public_key) == (
-                peer.record.instance_id,
-                peer.record.public_key,
-            )
-            if record is None or stamp is None or not same:
-                connection.finish()
-                raise AuthenticationFailed("your instance is no longer on record")
-            connection.principal = peer = Peer(record, stamp)
+        known: Peer = connection.principal
+        registry, key = self._inner.registry, known.record.key
+        if registry.stamp(key) == known.stamp:
+            return known.record
+        peer = peer_on_record(registry, key)
+        if peer is None or not _is_same(peer.record, known.record):
+            connection.finish()
+            raise AuthenticationFailed("your instance is no longer on record")
+        connection.principal = peer
         return peer.record
 
     async def _send(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
-        inner = self._inner
-        if SEND not in caller.capabilities or RECEIVE not in inner.capabilities:
+        if SEND not in caller.capabilities or RECEIVE not in self._inner.capabilities:
             raise CapabilityDenied("sending here needs message.send there and message.receive here")
         envelope = read_envelope(params)
         sender = sender_of(caller)
         if envelope.sender.session != sender.target:
             raise InvalidParams("from.session is not the session that this connection proved", field="from")
         self._require_own(envelope.to)
-        inner.health.require()
+        self._inner.health.require()
+        # A caller that goes away must not leave a committed message that no reader is told of.
+        accepted = await self._inner.tasks.finish(self._taken(envelope, sender))
+        return receipt_to_wire(accepted.receipt)
+
+    async def _taken(self, envelope: Envelope, sender: Sender) -> Acceptance:
+        inner = self._inner
         with await inner.authority.hold():
             require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
             inner.step(INBOX_BEFORE)
@@ -155,7 +174,7 @@ class PeerHandler:
             inner.delivery.arrived()
             if envelope.reply_to is not None:
                 await self._answered(envelope.reply_to)
-        return receipt_to_wire(accepted.receipt)
+        return accepted
 
     def _acceptance(self, envelope: Envelope, sender: Sender) -> Callable[[sqlite3.Connection], Acceptance]:
         inner = self._inner
@@ -209,3 +228,7 @@ class PeerHandler:
         if is_peer_id(to):
             raise TargetEnded(f"this session's instance is no longer {to}")
         raise UnknownTarget(f"this session is not {to}")
+
+
+def _is_same(one: Record, other: Record) -> bool:
+    return (one.instance_id, one.public_key) == (other.instance_id, other.public_key)

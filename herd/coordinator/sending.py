@@ -6,51 +6,34 @@ nothing that was queued is forgotten.
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from herd.coordinator.authority import Authority
 from herd.coordinator.carrier import LocalCarrier
+from herd.coordinator.drafting import Drafting, Submission
 from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.listing import Listing, Recipient
 from herd.coordinator.own import Own
 from herd.coordinator.tasks import Tasks
 from herd.core.clock import Clock
-from herd.core.errors import (
-    DeliveryUnknown,
-    EligibilityUnverified,
-    HerdError,
-    MessageIdConflict,
-    UnknownTarget,
-)
-from herd.core.identity import derived_message_id
-from herd.core.limits import CONVERSATION_DEPTH, SEND_WAIT_MS
+from herd.core.errors import EligibilityUnverified
+from herd.core.limits import SEND_WAIT_MS
 from herd.core.paths import Layout
 from herd.mail import inbox, outbox
+from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
-from herd.mail.receipts import PENDING, REJECTED, Receipt
+from herd.mail.receipts import PENDING, REJECTED
 from herd.mail.routes import Progress, Routes
 from herd.mail.steps import OUTBOX_AFTER, OUTBOX_BEFORE, Step, no_step
-from herd.mail.wire import content_digest, require_fitting
 from herd.presence.registry import Registry
 from herd.presence.session_file import read_session_file
 from roles.model import Party, require
 
-CANCELLED = "CANCELLED"
-"""The outcome of a message that its sender took back before any mailbox had it."""
-
-
-class Submission(NamedTuple):
-    """What a caller wants sent."""
-
-    target: str
-    message: str
-    reply_to: str | None = None
-    topic: str | None = None
-    no_reply_needed: bool = False
-    call_id: str | None = None
+__all__ = ["Sending", "Sent", "Submission"]
 
 
 class Sent(NamedTuple):
@@ -58,6 +41,14 @@ class Sent(NamedTuple):
 
     row: Outgoing
     running: bool
+
+
+class _Queued(NamedTuple):
+    """A committed row, whether this call made it, and what else the commit settled."""
+
+    row: Outgoing
+    new: bool
+    evidenced: list[Incoming]
 
 
 class Sending:
@@ -71,7 +62,9 @@ class Sending:
         mailbox: Its mailbox.
         listing: Resolves targets.
         health: Whether this session may send now.
-        routes: Carries what was queued.
+        carrier: Told which messages no attempt has begun for.
+        routes: Has what was queued carried.
+        evidenced: Told the received rows of which a reply is the evidence that the host has them.
         tasks: Finishes what a caller that went away had begun.
         clock: Says when.
         step: The fault-test seam.
@@ -86,9 +79,11 @@ class Sending:
         mailbox: Mailbox,
         listing: Listing,
         health: Health,
+        carrier: LocalCarrier,
         routes: Routes,
         tasks: Tasks,
         *,
+        evidenced: Callable[[list[Incoming]], None],
         clock: Clock,
         step: Step = no_step,
     ) -> None:
@@ -99,10 +94,13 @@ class Sending:
         self._mailbox = mailbox
         self._listing = listing
         self._health = health
+        self._carrier = carrier
         self._routes = routes
+        self._evidenced = evidenced
         self._tasks = tasks
         self._clock = clock
         self._step = step
+        self._drafting = Drafting(layout, own, mailbox, clock=clock)
         self._lanes = Lanes()
         self._waiting: dict[str, list[asyncio.Future[Progress]]] = {}
 
@@ -123,16 +121,18 @@ class Sending:
             HerdError: it was refused, and nothing was queued.
         """
         self._health.require()
-        # A caller that goes away must not leave a committed row that no route knows of.
-        row = await self._tasks.finish(self._queued(submission, command=command))
-        return await self._reached(row)
+        message_id = self._drafting.message_id(submission)
+        # Before it is queued: some refusals come without anything being waited for.
+        with self._told(message_id) as told:
+            # A caller that goes away must not leave a committed row that no route knows of.
+            row = await self._tasks.finish(self._queued(message_id, submission, command=command))
+            return await self._reached(row, told)
 
-    async def _queued(self, submission: Submission, *, command: bool) -> Outgoing:
+    async def _queued(self, message_id: str, submission: Submission, *, command: bool) -> Outgoing:
         # Up to the commit's place in line, so that the order is that of the calls.
         async with self._lanes.lane(submission.target):
             recipient = await self._resolved(submission, command=command)
-            draft = await self._draft(submission, recipient)
-            require_fitting(draft.envelope())
+            draft = await self._drafting.draft(message_id, submission, recipient)
             hold = await self._authority.hold()
             try:
                 committed = await self._started(draft)
@@ -140,105 +140,28 @@ class Sending:
                 hold.release()
                 raise
         with hold:
-            row = await committed()
+            queued = await committed()
             self._step(OUTBOX_AFTER)
-        if row.receipt.state == PENDING and not self._routes.has(row):
-            self._routes.add(row)
-        return row
-
-    async def cancel(self, message_id: str, carrier: LocalCarrier) -> Outgoing:
-        """Take back a message that no mailbox has.
-
-        Raises:
-            UnknownTarget: this session sent no such message.
-            DeliveryUnknown: it may have been accepted and the recipient cannot be asked now; it stays.
-            MessageIdConflict: it is settled already, so there is nothing to take back.
-        """
-        row = await self._mailbox.run(lambda connection: outbox.required(connection, message_id))
-        if row.receipt.state == PENDING:
-            row = await self._taken_back(row, carrier)
-        if row.receipt.outcome != CANCELLED:
-            raise MessageIdConflict(
-                f"message {message_id} is {row.receipt.state} already",
-                hint="It cannot be taken back any more.",
-            )
-        return row
-
-    async def _taken_back(self, row: Outgoing, carrier: LocalCarrier) -> Outgoing:
-        async with self._routes.held(row):
-            try:
-                receipt = await carrier.status(row)
-            except UnknownTarget:
-                now = self._clock.wall_ms()
-                row = await self._mailbox.run(
-                    lambda connection: outbox.reject(connection, row.message_id, CANCELLED, now)
-                )
-            except HerdError as fault:
-                raise DeliveryUnknown(
-                    f"message {row.message_id} may have been accepted, and its recipient cannot be asked: "
-                    f"{fault.message}"
-                ) from fault
-            else:
-                row = await self._mailbox.run(
-                    lambda connection: outbox.record_receipt(connection, receipt, row.recipient_key)
-                )
-        self._routes.settled_elsewhere(row)
-        self.progressed(Progress(row.receipt))
-        return row
+        if queued.new:
+            self._carrier.begin(message_id)
+        self._evidenced(queued.evidenced)
+        if queued.row.receipt.state == PENDING and not self._routes.has(queued.row):
+            self._routes.add(queued.row)
+        return queued.row
 
     async def _resolved(self, submission: Submission, *, command: bool) -> Recipient:
         if command:
             return self._listing.named(submission.target)
         return await self._listing.shown(submission.target)
 
-    async def _draft(self, submission: Submission, recipient: Recipient) -> Outgoing:
-        message_id = self._message_id(submission)
-        correlation, conversation, depth = message_id, message_id, 0
-        if submission.reply_to is not None:
-            reply_to = submission.reply_to
-            correlation, conversation, received = await self._mailbox.run(
-                lambda connection: outbox.require_reply(connection, reply_to, recipient.key)
-            )
-            depth = min(received + 1, CONVERSATION_DEPTH)
-        file = read_session_file(self._layout, recipient.key)
-        return Outgoing(
-            position=0,
-            message_id=message_id,
-            recipient=recipient.to,
-            recipient_key=recipient.key,
-            digest=content_digest(submission.message, submission.topic, submission.reply_to, correlation),
-            sender=self._own.as_sender()._asdict(),
-            content=submission.message,
-            topic=submission.topic,
-            reply_to=submission.reply_to,
-            correlation_id=correlation,
-            conversation_id=conversation,
-            depth=depth,
-            no_reply_needed=submission.no_reply_needed,
-            created_at=self._clock.wall_ms(),
-            custody_id=file.custody_id if file else None,
-            receipt=Receipt(message_id, recipient.to, None, PENDING, 0),
-        )
-
-    def _message_id(self, submission: Submission) -> str:
-        if submission.call_id is not None:
-            return derived_message_id(self._own.key, submission.call_id)
-        from uuid_utils.compat import (
-            uuid7,
-        )  # loaded at the first send, like everything that only sending needs
-
-        return str(uuid7())
-
-    async def _started(self, draft: Outgoing) -> Callable[[], Awaitable[Outgoing]]:
+    async def _started(self, draft: Outgoing) -> Callable[[], Awaitable[_Queued]]:
         """Judge by the evidence as it is now and give the row its place in the next commit."""
         now = self._clock.wall_ms()
 
-        def work(connection: sqlite3.Connection) -> Outgoing:
-            if draft.reply_to is not None:
-                # Naming the message's id is evidence that this session's host has it.
-                answered = [row.sequence for row in inbox.by_id(connection, draft.reply_to) if row.handovers]
-                inbox.confirm(connection, answered, "reply", now)
-            return outbox.enqueue(connection, draft)
+        def work(connection: sqlite3.Connection) -> _Queued:
+            new = outbox.find(connection, draft.message_id) is None
+            row = outbox.enqueue(connection, draft)
+            return _Queued(row, new, _confirmed_by(connection, draft, now))
 
         self._health.require()
         require(self._authority.judge.verdict(self._own.as_party(), self._party(draft.recipient_key)))
@@ -257,19 +180,39 @@ class Sending:
         file = read_session_file(self._layout, key)
         return Party(key, file.role if file else None, file.kind if file else None)
 
-    async def _reached(self, row: Outgoing) -> Sent:
-        if row.receipt.state != PENDING:
-            return Sent(row, running=True)
+    @contextmanager
+    def _told(self, message_id: str) -> Iterator["asyncio.Future[Progress]"]:
+        """Give what the first progress of a message will end."""
         future: asyncio.Future[Progress] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(row.message_id, [])
+        waiting = self._waiting.setdefault(message_id, [])
         waiting.append(future)
         try:
-            async with asyncio.timeout(SEND_WAIT_MS / 1000):
-                progress = await future
-        except TimeoutError:
-            return Sent(row, running=True)
+            yield future
         finally:
             waiting.remove(future)
+            if not waiting:
+                self._waiting.pop(message_id, None)
+
+    async def _reached(self, row: Outgoing, told: "asyncio.Future[Progress]") -> Sent:
+        if row.receipt.state != PENDING:
+            return Sent(row, running=True)
+        try:
+            async with asyncio.timeout(SEND_WAIT_MS / 1000):
+                progress = await told
+        except TimeoutError:
+            return Sent(row, running=True)
         if progress.receipt.state == REJECTED and progress.refusal is not None:
             raise progress.refusal
         return Sent(row._replace(receipt=progress.receipt), progress.running)
+
+
+def _confirmed_by(connection: sqlite3.Connection, reply: Outgoing, now_ms: int) -> list[Incoming]:
+    """Make what a reply answers delivered: who names a message's id has it."""
+    if reply.reply_to is None:
+        return []
+    answered = [
+        row.sequence
+        for row in inbox.by_id(connection, reply.reply_to)
+        if row.handovers and row.sender_key == reply.recipient_key
+    ]
+    return inbox.confirm(connection, answered, "reply", now_ms)

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 Result = TypeVar("Result")
 
@@ -14,17 +15,32 @@ class Tasks:
     """A task group whose members' faults are logged and stay their own.
 
     A fault in one route or one peer's connection must not take the session's mail down with it.
+
+    Resource handling: a context manager. At its end whatever still runs is cancelled and has ended; what its
+    body raised is passed on as it is.
     """
 
-    def __init__(self, group: asyncio.TaskGroup) -> None:
-        self._group = group
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.cancel()
+        # The group would wrap the body's refusal into a group of exceptions, which no caller looks into.
+        await self._group.__aexit__(None, None, None)
 
     def create_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a piece of background work."""
         task = self._group.create_task(_guarded(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: work.close())  # it has not begun if it was cancelled at once
         return task
 
     async def finish(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -34,7 +50,9 @@ class Tasks:
             BaseException: whatever the work raised.
         """
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self.create_task(_told(work, outcome))
+        task = self.create_task(_told(work, outcome))
+        task.add_done_callback(lambda _: work.close())
+        task.add_done_callback(lambda _: outcome.cancel())
         return await outcome
 
     async def cancel(self) -> None:
@@ -48,12 +66,10 @@ class Tasks:
 async def _told(work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Result]") -> None:
     try:
         result = await work
-    except BaseException as fault:
+    except Exception as fault:
         if outcome.done():
             raise
         outcome.set_exception(fault)
-        if not isinstance(fault, Exception):
-            raise
     else:
         if not outcome.done():
             outcome.set_result(result)
@@ -62,5 +78,5 @@ async def _told(work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Resu
 async def _guarded(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
-    except Exception:
+    except Exception:  # noqa: BLE001 - it is logged, and must end nothing else
         _log.exception("coordinator.task.failed")

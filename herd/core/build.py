@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
 from types import CodeType, ModuleType
@@ -53,7 +52,7 @@ def seal() -> None:
     Such an import raises RestartRequired, so that old and new code never run in one process. The start is the
     first call of `running_build`, or this one. Again: nothing.
     """
-    if not any(isinstance(finder, _SealedFinder) for finder in sys.meta_path):
+    if not any(isinstance(finder, SealedFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, build_finder(_installed()))
 
 
@@ -85,18 +84,21 @@ def installed_in(root: str) -> Installed:
     return Installed(root, files, whole.hexdigest())
 
 
-def build_finder(installed: Installed) -> MetaPathFinder:
+def build_finder(installed: Installed) -> "SealedFinder":
     """Give a finder that loads modules of ours as they were installed, and refuses all that changed since."""
-    return _SealedFinder(installed)
+    return SealedFinder(installed)
 
 
-class _SealedFinder(MetaPathFinder):
+class SealedFinder:
+    """See `build_finder`. Its method makes it a finder; the base class would bring in pathlib and tempfile."""
+
     def __init__(self, installed: Installed) -> None:
         self._installed = installed
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Find a module of ours as it was installed; any other is left to the finders behind this one."""
         if fullname.partition(".")[0] not in PACKAGES:
             return None
         base = fullname.replace(".", "/")

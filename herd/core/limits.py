@@ -230,3 +230,12 @@ CONFIRM_MESSAGES = 64
 
 LINE_CHARACTERS = 4_096
 """Characters of one line in which a command shows a refusal or a finding."""
+
+MOMENT_MS = 253_402_300_799_999
+"""Greatest time that can be shown, in milliseconds since the epoch: the last one of the year 9999."""
+
+ANSWER_BYTES = 32_768
+"""Bytes that the messages, or the peers, of one answer take as JSON: with all else it fits into a frame."""
+
+RECEIPTS_IN_ONE_READ = 50
+"""Changed receipts in one answer of a read."""

@@ -5,6 +5,7 @@ over one line would take the session's mail with it.
 """
 
 import json
+import math
 from typing import Any
 
 from herd.core.limits import MCP_FRAME_BYTES
@@ -57,11 +58,21 @@ def parsed(line: bytes | None) -> Any:
     if line is None:
         raise BadLine(f"the line is longer than {MCP_FRAME_BYTES} bytes")
     try:
-        return json.loads(line.decode("utf-8"))
+        return json.loads(line.decode("utf-8"), parse_constant=_refuse, parse_float=_finite)
     except UnicodeDecodeError:
         raise BadLine("the line is no UTF-8") from None
     except (ValueError, RecursionError):
         raise BadLine("the line is no JSON") from None
+
+
+def _refuse(constant: str) -> float:
+    """Refuse NaN and the infinities: Python reads them, JSON has none, and an answer may repeat what came."""
+    raise ValueError(constant)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse(digits)
 
 
 def encoded(frame: dict[str, Any]) -> bytes:

@@ -35,14 +35,15 @@ def prompt_text(params: dict[str, Any]) -> dict[str, Any]:
     """
     name, arguments = params.get("name"), params.get("arguments", {})
     prompt = next((one for one in PROMPTS if one["name"] == name), None)
-    if prompt is None or not isinstance(arguments, dict):
+    if prompt is None:
         raise ProtocolError(INVALID_PARAMS, f"there is no prompt {str(name)[:64]!r}")
+    if not isinstance(arguments, dict):
+        raise ProtocolError(INVALID_PARAMS, "arguments is an object")
     wanted = [argument["name"] for argument in prompt.get("arguments", [])]
     missing = [word for word in wanted if not isinstance(arguments.get(word), str)]
     if missing:
         raise ProtocolError(INVALID_PARAMS, f"the prompt {name} needs {', '.join(missing)}")
-    text = _TEXTS[prompt["name"]]
-    for word in wanted:
-        text = text.replace("{" + word + "}", arguments[word])
+    # One pass: what a person typed into one argument is no place for another.
+    text = _TEXTS[prompt["name"]].format(**{word: arguments[word] for word in wanted})
     message = {"role": "user", "content": {"type": "text", "text": text}}
     return {"description": prompt["description"], "messages": [message]}

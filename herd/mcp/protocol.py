@@ -1,13 +1,14 @@
 """The Model Context Protocol's words on stdio, both eras: versions, first answers, errors, shapes. Pure.
 
-The first request decides the era of a connection for good. One that carries a protocol version in
-`params._meta` and is not `initialize` opens the modern era (2026-07-28): every request names its version and
-there is no handshake. Anything else opens the handshake era (2025-06-18 and 2025-11-25).
+The first request that is not refused for its version decides the era of a connection for good. One that
+carries a protocol version in `params._meta` and is not `initialize` opens the modern era (2026-07-28): every
+request names its version and there is no handshake. Anything else opens the handshake era (2025-06-18 and
+2025-11-25).
 
 It imports nothing heavy: the first answer is given from here before the rest of Herd is loaded.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from herd.core.version import VERSION
 
@@ -18,6 +19,7 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 UNSUPPORTED_VERSION = -32022
 
 SERVER_INFO = {"name": "herd", "version": VERSION}
@@ -32,6 +34,9 @@ _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 _SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
+
+_ECHOED_CHARACTERS = 64
+"""Characters of what a client said that an error repeats."""
 
 _LISTS = frozenset({"server/discover", "tools/list", "prompts/list"})
 
@@ -53,7 +58,7 @@ class ProtocolError(Exception):
 
 
 def is_modern(method: str, params: dict[str, Any]) -> bool:
-    """Tell which era a connection's first request opens."""
+    """Tell whether a connection's first request opens the modern era."""
     return method != "initialize" and _VERSION_KEY in _meta(params)
 
 
@@ -69,17 +74,18 @@ def check_envelope(params: dict[str, Any], *, modern: bool) -> None:
             raise ProtocolError(INVALID_REQUEST, "this connection began with a handshake")
         return
     version = meta.get(_VERSION_KEY)
-    if version is None:
-        raise ProtocolError(INVALID_PARAMS, f"params._meta lacks {_VERSION_KEY}")
+    if not isinstance(version, str):
+        raise ProtocolError(INVALID_PARAMS, f"params._meta has no text {_VERSION_KEY}")
     if version != MODERN:
         raise unsupported(version)
-    if _CAPABILITIES_KEY not in meta:
-        raise ProtocolError(INVALID_PARAMS, f"params._meta lacks {_CAPABILITIES_KEY}")
+    if not isinstance(meta.get(_CAPABILITIES_KEY), dict):
+        raise ProtocolError(INVALID_PARAMS, f"params._meta has no object {_CAPABILITIES_KEY}")
 
 
 def unsupported(requested: Any) -> ProtocolError:
     """Give the error for a version that the modern era does not speak here."""
-    data = {"supported": [MODERN], "requested": requested}
+    asked = requested[:_ECHOED_CHARACTERS] if isinstance(requested, str) else ""
+    data = {"supported": [MODERN], "requested": asked}
     return ProtocolError(UNSUPPORTED_VERSION, "unsupported protocol version", data)
 
 
@@ -121,27 +127,31 @@ def failure(request_id: str | int | None, error: ProtocolError) -> dict[str, Any
     return {"jsonrpc": "2.0", "id": request_id, "error": body}
 
 
-def first_answer(frame: Any) -> tuple[dict[str, Any] | None, bool | None]:
-    """Answer a connection's first frame where that needs nothing but this module.
+class First(NamedTuple):
+    """What one of the first frames of a connection is answered without anything but this module."""
 
-    Returns:
-        The answer, None where the frame has to be looked at again by the server; and the era it opened, None
-        where it opened none.
-    """
-    if not isinstance(frame, dict) or not is_id(frame.get("id")):
-        return None, None
-    method, params = frame.get("method"), frame.get("params", {})
+    answer: dict[str, Any] | None
+    """The answer; None where the server has to look at the frame."""
+    modern: bool | None
+    """The era that it opened; None where it opened none."""
+
+
+def first_answer(frame: Any) -> First:
+    """Answer `initialize` or `server/discover`; every other frame is the server's."""
+    if not isinstance(frame, dict) or frame.get("jsonrpc") != "2.0" or not is_id(frame.get("id")):
+        return First(None, None)
+    request_id, method, params = frame["id"], frame.get("method"), frame.get("params", {})
     if not isinstance(method, str) or not isinstance(params, dict):
-        return None, None
+        return First(None, None)
     if method == "initialize":
-        return success(frame["id"], initialize_result(params)), False
+        return First(success(request_id, initialize_result(params)), modern=False)
     if method == "server/discover" and is_modern(method, params):
         try:
             check_envelope(params, modern=True)
         except ProtocolError as error:
-            return failure(frame["id"], error), None
-        return success(frame["id"], shaped(method, discover_result(), modern=True)), True
-    return None, None
+            return First(failure(request_id, error), None)
+        return First(success(request_id, shaped(method, discover_result(), modern=True)), modern=True)
+    return First(None, None)
 
 
 def is_id(value: Any) -> bool:

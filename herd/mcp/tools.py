@@ -4,17 +4,22 @@ Schemas and descriptions are what a host loads into every session, so they are f
 everything in its text, since some hosts show a model nothing else; the structured content repeats it.
 """
 
+import asyncio
 import json
+import logging
+import secrets
 from typing import Any, Protocol
 
 from herd.coordinator.adapter_api import AdapterApi, Sessions
 from herd.core.errors import HerdError, InvalidParams, InvalidRpc
-from herd.core.text import quoted
+from herd.core.text import printable, quoted
 from herd.mail.header import shown_to_model
 from herd.mcp.protocol import INVALID_PARAMS, ProtocolError
 from herd.mcp.schemas import OUTPUTS, TOOLS
 
-__all__ = ["OUTPUTS", "TOOLS", "Call", "Tools"]
+__all__ = ["OUTPUTS", "TOOLS", "Call", "Tools", "refusal_result"]
+
+_log = logging.getLogger("herd.mcp")
 
 _METHODS = {"list_peers": "session.list", "message_peer": "session.send", "peer_messages": "session.read"}
 _INPUTS = {tool["name"]: frozenset(tool["inputSchema"]["properties"]) for tool in TOOLS}
@@ -49,7 +54,7 @@ class Call:
         self._api = AdapterApi(tools.sessions)
 
     async def run(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Carry it out and give the result; a refusal is a result too.
+        """Carry it out and give the result; a refusal is a result too, and so is a fault of ours.
 
         Raises:
             ProtocolError: there is no such tool, or the arguments are no object.
@@ -62,7 +67,16 @@ class Call:
         try:
             return _result(name, await self._answer(name, arguments, params))
         except HerdError as refusal:
-            return _refusal(refusal)
+            return refusal_result(refusal)
+        except asyncio.CancelledError:
+            # Passed on if this call was cancelled. Otherwise something that it waited for was, such as a
+            # session that ended, and the host is owed an answer.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return refusal_result(_fault(name))
+        except Exception:  # noqa: BLE001 - `_fault` logs it, and no fault of one call ends the others
+            return refusal_result(_fault(name))
 
     async def proved(self) -> None:
         """Take the host's next call as evidence that it has what this one handed over."""
@@ -74,7 +88,8 @@ class Call:
 
     async def _answer(self, name: str, arguments: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         for field in arguments.keys() - _INPUTS[name]:
-            raise InvalidParams(f"{field[:64]}: is no field of {name}", field=field[:64])
+            shown = printable(field)
+            raise InvalidParams(f"{shown}: is no field of {name}", field=shown)
         if name == "message_peer":
             arguments = {**arguments, **self._call_id(params)}
         return await self._api.request(None, _METHODS[name], arguments)
@@ -91,12 +106,21 @@ def _result(name: str, answer: dict[str, Any]) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "structuredContent": answer, "isError": False}
 
 
-def _refusal(refusal: HerdError) -> dict[str, Any]:
-    if isinstance(refusal, InvalidRpc):
-        refusal = InvalidRpc("something inside Herd failed; nothing was lost")
+def refusal_result(refusal: HerdError) -> dict[str, Any]:
+    """Give a refusal as the result of a tool: code, what was wrong, what to do next, and its details."""
     body = refusal.to_tool()
-    text = f"{refusal.code}: {refusal.message}\n{refusal.next_step}"
+    lines = [f"{refusal.code}: {refusal.message}", refusal.next_step]
+    if refusal.details:
+        lines.append(_json(refusal.details))
+    text = "\n".join(printable(line, None) for line in lines)
     return {"content": [{"type": "text", "text": text}], "structuredContent": body, "isError": True}
+
+
+def _fault(name: str) -> InvalidRpc:
+    """Log the exception being handled, and give what the host is told of it."""
+    fault = secrets.token_hex(4)
+    _log.exception("mcp.call.failed fault=%s tool=%s", fault, name)
+    return InvalidRpc(f"internal fault {fault}; nothing that was accepted is lost")
 
 
 def _read_text(answer: dict[str, Any]) -> str:

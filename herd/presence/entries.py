@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from herd.core.limits import CWD_CHARACTERS, SHOWN_CHARACTERS
 from herd.core.clock import shown_time
+from herd.core.limits import CWD_CHARACTERS, SHOWN_CHARACTERS
 from herd.core.text import printable
 from herd.presence.record import Record
 from herd.presence.registry import names_of
@@ -26,20 +26,26 @@ def entries_of(peers: Sequence[Record]) -> list[dict[str, Any]]:
     for tail in _TWIN_TAILS:
         bearers = Counter(names)
         names = [
-            _with_tail(name, names_of(peer)[0][-tail:]) if name and bearers[name] > 1 else name
+            _with_tail(name, peer, tail) if name and bearers[name] > 1 else name
             for peer, name in zip(peers, names, strict=True)
         ]
     return [_entry(peer, name) for peer, name in zip(peers, names, strict=True)]
 
 
+def names_shown(peer: Record) -> set[str]:
+    """Give the names under which a list shows a peer: while it alone bears its own, and while others do."""
+    name = _shown(peer.presence.name) if peer.presence else None
+    return {name, _with_tail(name, peer, _TWIN_TAILS[0])} if name else set()
+
+
 def matches(entry: dict[str, Any], query: str) -> bool:
-    """Tell whether a text stands in any label of an entry, whatever its case."""
+    """Tell whether a text stands in the target or any label of an entry, whatever its case."""
     wanted = query.casefold()
-    return any(wanted in value.casefold() for value in entry.values() if isinstance(value, str))
+    return any(wanted in value.casefold() for name, value in entry.items() if name != "since")
 
 
-def _with_tail(name: str, tail: str) -> str:
-    return f"{printable(name, SHOWN_CHARACTERS - len(tail) - 1)}-{tail}"
+def _with_tail(name: str, peer: Record, tail: int) -> str:
+    return f"{printable(name, SHOWN_CHARACTERS - tail - 1)}-{names_of(peer)[0][-tail:]}"
 
 
 def _entry(record: Record, name: str | None) -> dict[str, Any]:

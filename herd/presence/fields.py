@@ -59,11 +59,11 @@ class Fields:
         """Take a field that is an object itself."""
         return Fields(self._take(name), self._path(name))
 
-    def integer(self, name: str, *, least: int = 0) -> int:
-        """Take an integer of at least `least`."""
+    def integer(self, name: str, *, least: int = 0, most: int = 2**63 - 1) -> int:
+        """Take an integer of `least` to `most`."""
         value = self._take(name)
-        if type(value) is not int or not least <= value < 2**63:
-            raise Malformed(f"has no integer from {least} in {self._path(name)}")
+        if type(value) is not int or not least <= value <= most:
+            raise Malformed(f"has no integer from {least} to {most} in {self._path(name)}")
         return value
 
     def text(self, name: str, *, least: int = 1, most: int = LABEL_CHARACTERS) -> str:

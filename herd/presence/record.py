@@ -15,6 +15,7 @@ from herd.core.limits import (
     CWD_CHARACTERS,
     ENDPOINT_PATH_CHARACTERS,
     LABEL_CHARACTERS,
+    MOMENT_MS,
     RECORD_BYTES,
     RECORD_CAPABILITIES,
     RECORD_VERSION,
@@ -202,7 +203,7 @@ def _presence(fields: Fields) -> Presence:
         socket=fields.text("socket", most=CWD_CHARACTERS),
         cwd=fields.optional_text("cwd", most=CWD_CHARACTERS),
         activity=fields.one_of("activity", _ACTIVITIES) if fields.has("activity") else None,
-        since=fields.integer("since", least=0) if fields.has("since") else None,
+        since=fields.integer("since", most=MOMENT_MS) if fields.has("since") else None,
         **{label: fields.optional_text(label) for label in ("name", "repo", "branch", "workspace_label")},
         **{native: fields.optional_text(native) for native in ("pane_id", "tab_id", "workspace_id")},
     )

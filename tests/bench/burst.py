@@ -29,7 +29,7 @@ _WAIT_S = 60.0
 
 def measure(workshop: Workshop) -> Iterator[Finding]:
     """Measure."""
-    home = workshop.home()
+    home = workshop.home(wide=True)
     appends = Appends(home)
     try:
         with ExitStack() as running:

@@ -11,25 +11,31 @@ from pathlib import Path
 
 from tests.bench.floors import Delivery
 from tests.bench.measuring import ROUNDS, Sample, Timing, in_turn, timed
+from tests.bench.records import ended_sessions, on_record
 from tests.bench.report import Check, Figure, Finding, Floor
 from tests.bench.workshop import TEXT, Workshop, send, session, target
 from tests.fakes.herd_session import HerdSession
 
 _SAMPLES = 60
 _RECEIVERS = 5
+_RUNNING = 40
+_ENDED = 400
 
 _WARM_BOUND = 2.5
 _VISIT_BOUND = 4.0
+_GROWTH_BOUND = 1.5
 
 _FLOOR = "two synced appends and a round trip"
 
 
 def measure(workshop: Workshop) -> Iterator[Finding]:
     """Measure."""
-    home = workshop.home()
-    with Delivery(workshop.folder) as floor, session(home, "sender").ready() as sender:
-        yield from _warm_and_sleeping(home, sender, floor)
-        yield from _first_on_a_route(home, sender, floor)
+    home, crowded = workshop.home(wide=True), workshop.home(wide=True)
+    with Delivery(workshop.folder) as floor:
+        with session(home, "sender").ready() as sender:
+            yield from _warm_and_sleeping(home, sender, floor)
+            yield from _first_on_a_route(home, sender, floor)
+        yield from _beside_many(home, crowded)
 
 
 def _warm_and_sleeping(home: Path, sender: HerdSession, floor: Delivery) -> Iterator[Finding]:
@@ -63,6 +69,21 @@ def _warm_figures(found: dict[str, Timing]) -> Iterator[Figure]:
     trip = _floor("round trip", found["round trip"])
     yield _figure("a call that stays in the process (whoami)", found["call"], trip)
     yield _figure("one synced append", found["append"])
+
+
+def _beside_many(home: Path, crowded: Path) -> Iterator[Finding]:
+    ended_sessions(crowded, _ENDED)
+    with on_record(crowded, _RUNNING), ExitStack() as running:
+        cases: dict[str, Sample] = {}
+        for name, place in (("alone", home), ("beside many", crowded)):
+            sender, receiver = (running.enter_context(session(place, who)) for who in ("sender", "receiver"))
+            receiver.ready(), sender.request("session.list")
+            cases[name] = _sending(sender, target(receiver), [])
+            cases[name]()
+        found = in_turn(cases, samples=_SAMPLES)
+    alone = _floor("the same among two sessions", found["alone"])
+    name = f"warm route, beside {_RUNNING} running and {_ENDED} ended sessions"
+    yield _figure(name, found["beside many"], alone, _GROWTH_BOUND)
 
 
 def _first_on_a_route(home: Path, sender: HerdSession, floor: Delivery) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Sessions on record: real records under locks that are really held, without the processes.
+"""Sessions on record: real records under locks that are really held, without the processes; and ended ones.
 
 Whoever lists sees no difference, since it looks at records and locks and at nothing else.
 """
@@ -13,6 +13,7 @@ from herd.core.locks import HeldLock
 from herd.core.paths import Layout, open_layout
 from herd.presence.publisher import Instance, Publisher
 from herd.presence.record import RECEIVE, SEND, WAIT, Presence
+from herd.presence.session_file import SessionFile, write_session_file
 from herd.rpc.handshake import KeyPair
 
 
@@ -28,6 +29,13 @@ def on_record(home: Path, count: int) -> Iterator[Layout]:
             publisher = Publisher(layout, lock, _instance(layout, session, key))
             publisher.publish(_presence(number))
         yield layout
+
+
+def ended_sessions(home: Path, count: int) -> None:
+    """Leave in a data root what `count` sessions leave that have ended and never had mail."""
+    layout = open_layout(str(home))
+    for number in range(count):
+        write_session_file(layout, SessionFile(SessionName("bench", f"ended-{number}")))
 
 
 def _instance(layout: Layout, session: SessionName, public_key: str) -> Instance:

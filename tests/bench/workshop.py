@@ -19,8 +19,8 @@ HERD = str(Path(sys.executable).with_name("herd"))
 _AS_INSTALLED = {"PYTHONWARNINGS": "", "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": ""}
 """What the tests' sessions are started with and a person's are not; an empty variable counts as unset."""
 
-# A benchmark asks for more at once than one session's host does.
 _WIDE_LIMITS = "[limits]\ninbox_messages = 100000\npending_requests = 512\n"
+"""Settings for a benchmark that asks for more at once than one session's host does."""
 
 TEXT = "x" * MESSAGE_BYTES
 """The text of every message whose latency is measured."""
@@ -38,14 +38,20 @@ class Workshop:
         self.folder = Path(tempfile.mkdtemp(prefix="hb-", dir=parent))
         self._homes = 0
 
-    def home(self) -> Path:
-        """Make an empty data root."""
+    def home(self, *, wide: bool = False) -> Path:
+        """Make an empty data root.
+
+        Args:
+            wide: Whether with settings that let bursts through; most people have no settings, and reading
+                them costs a start some milliseconds.
+        """
         self._homes += 1
         home = self.folder / f"{self._homes}"
-        settings = home / "config" / "herd"
-        settings.mkdir(parents=True, mode=0o700)
-        home.chmod(0o700)
-        (settings / "config.toml").write_text(_WIDE_LIMITS, encoding="utf-8")
+        home.mkdir(mode=0o700)
+        if wide:
+            settings = home / "config" / "herd"
+            settings.mkdir(parents=True, mode=0o700)
+            (settings / "config.toml").write_text(_WIDE_LIMITS, encoding="utf-8")
         return home
 
     def __enter__(self) -> Self:

@@ -99,11 +99,13 @@ class Host:
 
 
 def _started_host(inside: Host | None, channel: socket.socket) -> Child:
+    bare = {name: os.environ[name] for name in ("PATH", "HERD_TEST_RUN")}
     if inside is None:
         return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _HOST, str(channel.fileno())],
             pass_fds=[channel.fileno()],
             stdin=subprocess.DEVNULL,
+            env=bare,
             start_new_session=True,
         )
     # What a host starts gets three descriptors and no more, so the channel is its standard input.
@@ -113,7 +115,7 @@ def _started_host(inside: Host | None, channel: socket.socket) -> Child:
         stdout=2,
         stderr=2,
         cwd="/",
-        env={"PATH": os.environ["PATH"], "HERD_TEST_RUN": os.environ["HERD_TEST_RUN"]},
+        env=bare,
     )
 
 
@@ -273,7 +275,7 @@ class CommandLine:
         self.parent = parent
         self._environ = {**environment(home), **(environ or {})}
         self._cwd = str(cwd or home)
-        self._herd = herd
+        self.herd = herd
 
     def run(
         self, *words: str | bytes, stdin: bytes | int = b"", environ: Mapping[str, str] | None = None
@@ -305,7 +307,7 @@ class CommandLine:
                 source.seek(0)
                 stdin = source.fileno()
             child = self.parent.start(
-                [*self._herd, *map(os.fsdecode, words)],
+                [*self.herd, *map(os.fsdecode, words)],
                 stdin=stdin,
                 stdout=told.fileno() if stdout is None else stdout,
                 stderr=complained.fileno(),

@@ -70,7 +70,6 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "HERD_HOME": str(home),
         "XDG_CONFIG_HOME": str(home / "config"),
         "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONWARNINGS": "error::ResourceWarning",
         **more,
     }
@@ -141,12 +140,11 @@ class HerdSession:
         self.request("session.whoami")
         return self
 
-    def request(self, method: str, /, *, wait_s: float = WAIT_S, **params: Any) -> dict[str, Any]:
-        """Ask and give the result.
+    def request(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """Ask and give the result within `WAIT_S`.
 
         Args:
             method: Such as `session.list`.
-            wait_s: Seconds until a missing answer fails the test.
             params: JSON values; `from_` is sent as `from`.
 
         Raises:
@@ -154,7 +152,16 @@ class HerdSession:
             SessionEndedError: the process ended first.
             TimeoutError: nothing came in time.
         """
-        return self.result(self.begin(method, **params), wait_s=wait_s)
+        return self.result(self.begin(method, **params))
+
+    def until_listed(self, name: str) -> str:
+        """List until one peer bears this name, and give its target."""
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            found = [peer for peer in self.request("session.list")["peers"] if peer.get("name") == name]
+            if len(found) == 1:
+                return str(found[0]["target"])
+        raise TimeoutError(f"{name} was not listed within {WAIT_S:.0f} s")
 
     def begin(self, method: str, /, **params: Any) -> int:
         """Ask, and give the id for which `result` waits."""

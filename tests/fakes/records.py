@@ -112,6 +112,22 @@ def put(path: str | Path, data: bytes, mode: int = 0o600) -> None:
     os.chmod(path, mode)
 
 
+class Seen(NamedTuple):
+    """What a file is, apart from when it was last read: two equal ones mean that nobody touched it."""
+
+    mode: int
+    size: int
+    inode: int
+    links: int
+    changed_ns: int
+
+
+def seen(path: str | Path) -> Seen:
+    """Look at a file and not where it leads, without reading it."""
+    found = os.lstat(path)
+    return Seen(found.st_mode, found.st_size, found.st_ino, found.st_nlink, found.st_ctime_ns)
+
+
 class Living(NamedTuple):
     """A session whose lock this test holds."""
 

@@ -695,6 +695,7 @@ class TestTheCheckBeforeDialling:
 class TestAsRoot:
     """What only shows with two real users."""
 
+    @pytest.mark.requirement("A-auth-14")
     def test_another_user_s_process_is_closed_on_what_the_kernel_says(self, run):
         async def serve():
             async with listening(run) as (listener, calls):

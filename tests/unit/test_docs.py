@@ -1,6 +1,7 @@
 """The reference pages say what the code says, every code and setting stands on them, and they stay whole."""
 
 import argparse
+import itertools
 import re
 import subprocess
 import sys
@@ -9,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from docs import generate
+from docs import adapter_api, generate
+from docs.adapter_methods import METHODS, Method
 from docs.command_line import command_line_page
 from docs.markdown import Undocumented, cell, table
+from docs.message_states import MADE_BY, PICTURE, message_states_page
 from herd.core.errors import BY_CODE, EXIT_STATUSES
 from herd.core.limits import DEFAULT_LIMITS, Limits
+from herd.mail.receipts import MEANINGS, NEXT
 
 ROOT = Path(__file__).parents[2]
 
@@ -153,3 +157,117 @@ def test_a_command_or_an_argument_that_says_nothing_of_itself_is_refused():
 
     with pytest.raises(Undocumented, match="herd has no description"):
         command_line_page(argparse.ArgumentParser(prog="herd"))
+
+
+# --- message states --------------------------------------------------------------------------------
+
+
+def test_the_table_of_states_allows_exactly_what_the_code_allows():
+    rows = rows_of(message_states_page())
+    head = next(row for row in rows if row[0] == "from")
+    allowed = {
+        (row[0].strip("`"), after)
+        for row in rows[rows.index(head) + 2 : rows.index(head) + 2 + len(NEXT)]
+        for after, cell in zip(head[1:], row[1:], strict=True)
+        if cell == "yes"
+    }
+
+    assert allowed == {(state, after) for state, following in NEXT.items() for after in following}
+
+
+def test_every_state_stands_with_its_claim_and_whether_it_is_final():
+    rows = rows_of(message_states_page())
+
+    for state, following in NEXT.items():
+        assert [f"`{state}`", MEANINGS[state], "" if following else "yes"] in rows
+        assert [f"`{state}`", MADE_BY[state]] in rows
+
+
+def arrows_of(picture: str) -> set[tuple[str, str]]:
+    """Read the picture: one line goes straight, and each branch leaves the word above or below its `+`."""
+    lines = picture.splitlines()
+    trunk = next(line for line in lines if line.count("->") > 1)
+    words = [(found.start(), found[0]) for found in re.finditer(r"[a-z]+", trunk)]
+    straight = {(before, after) for (_, before), (_, after) in itertools.pairwise(words)}
+    branches = set()
+    for found in (found for line in lines for found in re.finditer(r"\+-+> ([a-z]+)", line)):
+        origin = max((start, word) for start, word in words if start <= found.start())[1]
+        branches.add((origin, found[1]))
+    return straight | branches
+
+
+def test_every_arrow_of_the_picture_is_allowed_and_every_state_is_in_it():
+    arrows = arrows_of(PICTURE)
+
+    assert {state for arrow in arrows for state in arrow} == set(NEXT)
+    assert [arrow for arrow in arrows if arrow[1] not in NEXT[arrow[0]]] == []
+    assert ("pending", "accepted") in arrows
+    assert ("accepted", "expired") in arrows
+
+
+@pytest.mark.parametrize(
+    ("meanings", "made_by"),
+    [
+        ({**MEANINGS, "lost": "nobody knows"}, MADE_BY),
+        ({state: text for state, text in MEANINGS.items() if state != "expired"}, MADE_BY),
+        (MEANINGS, {**MADE_BY, "lost": "nobody"}),
+        (MEANINGS, {state: text for state, text in MADE_BY.items() if state != "unknown"}),
+    ],
+)
+def test_a_state_that_only_one_side_knows_is_refused(meanings: dict[str, str], made_by: dict[str, str]):
+    with pytest.raises(Undocumented, match=r"lost|expired|unknown"):
+        message_states_page(NEXT, meanings, made_by)
+
+
+# --- adapter API -----------------------------------------------------------------------------------
+
+
+def sections_of(page: str) -> dict[str, str]:
+    """Give the text below each heading of the second level, by the heading."""
+    parts = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    return {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
+
+
+def test_every_method_that_is_served_has_a_section_with_every_param():
+    sections = sections_of(adapter_api.adapter_api_page())
+
+    for name, shape in adapter_api.served().items():
+        fields = shape.model_json_schema(by_alias=True)["properties"]
+        tables = sections[f"`{name}`"].partition("| result |")[0]
+        assert {row[0] for row in rows_of(tables)} - {"param", "---"} == {f"`{field}`" for field in fields}
+
+
+def test_a_param_stands_with_its_type_and_whether_it_may_be_left_out():
+    sections = sections_of(adapter_api.adapter_api_page())
+
+    assert rows_of(sections["`session.send`"])[2][:3] == ["`target`", "text of 1 to 512 characters", "no"]
+    read = {row[0]: row[1:3] for row in rows_of(sections["`session.read`"])}
+    assert read["`wait_ms`"] == ["whole number from 0 to 30000", "yes, `0`"]
+    assert read["`from`"] == ["text of 1 to 512 characters", "yes"]
+    assert rows_of(sections["`session.confirm`"])[2][1].startswith(
+        "list of 0 to 64, each text of at most 128"
+    )
+
+
+def test_every_code_of_a_method_exists():
+    for name, method in METHODS.items():
+        assert set(method.errors) <= set(BY_CODE), name
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        {name: method for name, method in METHODS.items() if name != "session.send"},
+        {**METHODS, "session.dance": Method("Dances.", {}, (), ())},
+        {**METHODS, "session.status": METHODS["session.status"]._replace(params={})},
+        {**METHODS, "session.whoami": METHODS["session.whoami"]._replace(params={"mask": "none"})},
+    ],
+)
+def test_a_method_or_param_that_only_one_side_knows_is_refused(methods: dict[str, Method]):
+    with pytest.raises(Undocumented, match=r"session.send|session.dance|message_id|mask"):
+        adapter_api.adapter_api_page(methods)
+
+
+def test_a_type_that_the_page_has_no_words_for_is_refused():
+    with pytest.raises(Undocumented, match="object"):
+        adapter_api.type_of({"type": "object"})

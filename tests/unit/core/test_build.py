@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -268,6 +269,7 @@ def test_the_finder_leaves_other_peoples_modules_alone(tree):
     assert finder.find_spec("herdsman.roles", None) is None
     spec = finder.find_spec("roles.late", None)
     assert spec is not None
+    assert isinstance(spec.loader, SourceFileLoader)
     assert spec.origin == str(tree / "roles" / "late.py")
     (tree / "roles" / "late.py").unlink()
     with pytest.raises(RestartRequired, match=r"late\.py"):

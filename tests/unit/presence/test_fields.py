@@ -104,7 +104,7 @@ class TestTaking:
         outer = fields_of(outer={"inner": {"deep": "x", "more": 1}})
         inner = outer.inner("outer").inner("inner")
 
-        with pytest.raises(Malformed, match=r"integer from 0 in outer\.inner\.deep"):
+        with pytest.raises(Malformed, match=r"integer from 0 to \d+ in outer\.inner\.deep"):
             inner.integer("deep")
         with pytest.raises(Malformed, match=r"unknown field outer\.inner\.more"):
             inner.end()
@@ -121,12 +121,13 @@ class TestIntegers:
 
     @pytest.mark.parametrize("value", [True, False, 1.0, "1", None, [1], {}, 2**63, 10**400, -1])
     def test_everything_else_is_malformed(self, value):
-        with pytest.raises(Malformed, match="no integer from 0 in a"):
+        with pytest.raises(Malformed, match=r"no integer from 0 to .* in a"):
             fields_of(a=value).integer("a")
 
-    def test_one_below_its_least_is_malformed(self):
-        with pytest.raises(Malformed, match="from 1"):
-            fields_of(a=0).integer("a", least=1)
+    @pytest.mark.parametrize("value", [0, 6])
+    def test_one_outside_bounds_of_its_own_is_malformed(self, value):
+        with pytest.raises(Malformed, match="from 1 to 5 in a"):
+            fields_of(a=value).integer("a", least=1, most=5)
 
 
 class TestTexts:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from herd.core.errors import InvalidParams
 from herd.core.identity import SessionName
-from herd.core.limits import RECORD_BYTES, RECORD_VERSION
+from herd.core.limits import MOMENT_MS, RECORD_BYTES, RECORD_VERSION
 from herd.core.locks import Owner
 from herd.presence.fields import Malformed
 from herd.presence.record import CAPABILITIES, Presence, Record, clipped, decode, encode
@@ -185,6 +185,7 @@ class TestSchema:
             ("presence.activity", "busy"),
             ("presence.activity", ""),
             ("presence.since", -1),
+            ("presence.since", MOMENT_MS + 1),
             ("presence.since", 1.5),
             ("presence.pane_id", ""),
         ],
@@ -300,7 +301,12 @@ class TestLabels:
     @pytest.mark.requirement("H-presence-28")
     @settings(suppress_health_check=[HealthCheck.too_slow])
     @given(
-        st.builds(SessionName, st.just("pi"), st.text("x\x01ü\U0001f469", min_size=1, max_size=512)),
+        st.builds(
+            SessionName,
+            st.just("pi"),
+            st.text("x\x01ü\U0001f469", min_size=1, max_size=512),
+            st.text("x\x01ü\U0001f469", max_size=512),
+        ),
         st.fixed_dictionaries(
             {}, optional={label: st.text("x\x01ü\U0001f469", max_size=900) for label in ("cwd", *LABELS)}
         ),

@@ -1,0 +1,95 @@
+"""What each `session.*` method takes: strict shapes, checked before anything is done.
+
+They are ignorant of what becomes of them.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from herd.core.limits import (
+    CALL_ID_CHARACTERS,
+    CURSOR_CHARACTERS,
+    CWD_CHARACTERS,
+    LABEL_CHARACTERS,
+    QUERY_CHARACTERS,
+    READ_WAIT_MS,
+    TOPIC_CHARACTERS,
+)
+from herd.mail.wire import MessageId
+
+Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
+Cwd = Annotated[str, Field(min_length=1, max_length=CWD_CHARACTERS)]
+Target = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
+Digits = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
+
+
+class Params(BaseModel):
+    """A strict shape in our own spelling."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Nothing(Params):
+    """No field at all."""
+
+
+class BindParams(Params):
+    """What `session.bind` takes."""
+
+    host: str
+    session_id: str
+    created: str = ""
+    cwd: Cwd
+    name: Label | None = None
+
+
+class UpdateParams(Params):
+    """What `session.update` takes; absent fields stay as they are."""
+
+    cwd: Cwd | None = None
+    name: Label | None = None
+    activity: Annotated[str, Field(pattern="^(idle|working|waiting|away)$")] | None = None
+
+
+class ListParams(Params):
+    """What `session.list` takes."""
+
+    scope: Annotated[str, Field(pattern="^machine$")] = "machine"
+    query: Annotated[str, Field(min_length=1, max_length=QUERY_CHARACTERS)] | None = None
+    cursor: Annotated[str, Field(min_length=1, max_length=CURSOR_CHARACTERS)] | None = None
+
+
+class SendParams(Params):
+    """What `session.send` takes."""
+
+    target: Target
+    message: Annotated[str, Field(min_length=1)]
+    reply_to: MessageId | None = None
+    topic: Annotated[str, Field(min_length=1, max_length=TOPIC_CHARACTERS)] | None = None
+    no_reply_needed: bool = False
+    call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_CHARACTERS)] | None = None
+
+
+class ReadParams(Params):
+    """What `session.read` takes. `sender` is spelt `from` outside."""
+
+    after: Digits | None = None
+    sender: Target | None = Field(default=None, alias="from")
+    reply_to: MessageId | None = None
+    message_id: MessageId | None = None
+    offset: Annotated[int, Field(ge=0)] = 0
+    wait_ms: Annotated[int, Field(ge=0, le=READ_WAIT_MS)] = 0
+
+
+class ConfirmParams(Params):
+    """What `session.confirm` takes: messages that were read; receipts that came with them need no naming."""
+
+    message_ids: Annotated[list[MessageId], Field(max_length=64)]
+    evidence: Label
+
+
+class MessageParams(Params):
+    """What `session.status` and `session.cancel` take."""
+
+    message_id: MessageId

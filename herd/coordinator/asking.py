@@ -1,0 +1,111 @@
+"""What became of a message that this session sent, and taking back one that nobody has."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from herd.coordinator.carrier import LocalCarrier
+from herd.core.clock import Clock
+from herd.core.errors import DeliveryUnknown, HerdError, MessageIdConflict, UnknownTarget
+from herd.mail import outbox
+from herd.mail.mailbox import Mailbox
+from herd.mail.outbox import Outgoing
+from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING
+from herd.mail.routes import Routes
+
+CANCELLED = "CANCELLED"
+"""The outcome of a message that its sender took back before any mailbox had it."""
+
+_MAY_BE_MORE_BY_NOW = frozenset({PENDING, ACCEPTED, DELIVERED})
+
+
+class Asking:
+    """Asks after sent messages: the outbox first, and then the recipient's custody.
+
+    Args:
+        mailbox: The session's own.
+        carrier: Reaches the recipients.
+        routes: Where pending messages wait.
+        recorded: Told each row of which more is written down now.
+        clock: Says when.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        carrier: LocalCarrier,
+        routes: Routes,
+        *,
+        recorded: Callable[[Outgoing], None],
+        clock: Clock,
+    ) -> None:
+        self._mailbox = mailbox
+        self._carrier = carrier
+        self._routes = routes
+        self._recorded = recorded
+        self._clock = clock
+
+    async def status(self, message_id: str) -> tuple[Outgoing, str | None]:
+        """Give what is known of a message, and the code of the last refusal where it is still pending.
+
+        Raises:
+            UnknownTarget: this session sent no such message.
+        """
+        row = await self._sent(message_id)
+        if row.receipt.state in _MAY_BE_MORE_BY_NOW:
+            with suppress(HerdError):  # what is stored stands while the recipient cannot be asked
+                row = await self._learnt(row)
+                self._recorded(row)
+        refusal = self._routes.refusal(row) if row.receipt.state == PENDING else None
+        return row, refusal.code if refusal else None
+
+    async def cancel(self, message_id: str) -> Outgoing:
+        """Take back a message that no mailbox has.
+
+        Raises:
+            UnknownTarget: this session sent no such message.
+            DeliveryUnknown: it may have been accepted and the recipient cannot be asked now; it stays.
+            MessageIdConflict: it is settled already, so there is nothing to take back.
+        """
+        row = await self._sent(message_id)
+        if row.receipt.state == PENDING:
+            async with self._routes.held(row):
+                row = await self._taken_back(row)
+            # Before its route runs again: nothing has been awaited since it was let go.
+            self._recorded(row)
+        if row.receipt.outcome != CANCELLED:
+            raise MessageIdConflict(
+                f"message {message_id} is {row.receipt.state} already",
+                hint="It cannot be taken back any more.",
+            )
+        return row
+
+    async def _sent(self, message_id: str) -> Outgoing:
+        row = await self._mailbox.read(lambda connection: outbox.required(connection, message_id))
+        if row is None:
+            raise UnknownTarget(
+                "this session has sent no message yet", hint="Use the message_id that the send gave."
+            )
+        return row
+
+    async def _learnt(self, row: Outgoing) -> Outgoing:
+        """Ask the recipient, whose last word may have been lost."""
+        receipt = await self._carrier.status(row)
+        return await self._mailbox.run(
+            lambda connection: outbox.record_receipt(connection, receipt, row.recipient_key)
+        )
+
+    async def _taken_back(self, row: Outgoing) -> Outgoing:
+        if not self._carrier.untouched(row.message_id):
+            try:
+                return await self._learnt(row)
+            except UnknownTarget:
+                pass  # asked, and it has no such message
+            except HerdError as fault:
+                raise DeliveryUnknown(
+                    f"message {row.message_id} may have been accepted, and its recipient cannot be asked: "
+                    f"{fault.message}"
+                ) from fault
+        now = self._clock.wall_ms()
+        return await self._mailbox.run(
+            lambda connection: outbox.reject(connection, row.message_id, CANCELLED, now)
+        )

@@ -1,0 +1,214 @@
+"""The parts of one session's coordinator, made and joined.
+
+What they tell each other goes through the coordinator. This owns who knows whom and nothing else: no part is
+asked anything here.
+"""
+
+import asyncio
+import os
+import uuid
+from abc import ABC, abstractmethod
+
+from herd.coordinator.asking import Asking
+from herd.coordinator.authority import Authority
+from herd.coordinator.carrier import Local, LocalCarrier
+from herd.coordinator.connections import Connections, Peer
+from herd.coordinator.delivery import Delivery
+from herd.coordinator.health import Health
+from herd.coordinator.listening import Listening
+from herd.coordinator.listing import Listing
+from herd.coordinator.opening import Opening
+from herd.coordinator.owing import Owing
+from herd.coordinator.own import Own, party_of
+from herd.coordinator.peers import Inner, PeerHandler
+from herd.coordinator.sending import Sending
+from herd.coordinator.tasks import Tasks
+from herd.coordinator.waiting import Waiting
+from herd.core.identity import DEFAULT_TERMINAL, TERMINAL, generated_name
+from herd.mail.inbox import Incoming
+from herd.mail.mailbox import Mailbox
+from herd.mail.outbox import Outgoing
+from herd.mail.routes import Progress, Routes
+from herd.presence.record import RECEIVE, SEND, WAIT, clipped
+from herd.presence.registry import Registry
+from herd.presence.session_file import SessionFile
+from herd.rpc.handshake import Identity, KeyPair, NonceMemory
+from roles.model import Verdict
+
+CAPABILITIES = (SEND, RECEIVE, WAIT)
+"""What every session may do today."""
+
+
+class Joined(ABC):
+    """The parts, and what they call when something has happened."""
+
+    def __init__(self, opening: Opening, file: SessionFile, tasks: Tasks) -> None:
+        self.opening = opening
+        self.tasks = tasks
+        self.own = Own(
+            opening.session,
+            kind=file.kind,
+            role=file.role,
+            instance_id=str(uuid.uuid4()),
+            socket=opening.place.socket,
+            name=clipped(opening.name) or _name_for(opening),
+        )
+        self.identity = Identity(self.own.instance_id, KeyPair.generate())
+        self.nonces = NonceMemory(opening.clock)
+        self.registry = Registry(opening.layout)
+        self.authority = Authority(opening.layout, opening.judge)
+        self._join_surroundings()
+        self._join_mail(file)
+        self._join_carrying()
+        self._join_sending()
+
+    @abstractmethod
+    def withdraw(self) -> None:
+        """Take the presence back."""
+
+    @abstractmethod
+    async def restore(self) -> None:
+        """Write durably and publish again; raises, or has a fault observed, while either fails."""
+
+    @abstractmethod
+    def restored(self) -> None:
+        """Go on after health has come back."""
+
+    @abstractmethod
+    def retry(self) -> None:
+        """Try at once whatever waits for somebody to come back."""
+
+    @abstractmethod
+    async def accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve whoever knocks."""
+
+    @abstractmethod
+    def connected(self, peer: Peer) -> None:
+        """Take note of a newly proved peer."""
+
+    @abstractmethod
+    def row_changed(self, row: Incoming) -> None:
+        """Take note of a received message whose receipt changed."""
+
+    @abstractmethod
+    def progressed(self, progress: Progress) -> None:
+        """Take note of what became of a sent message, before it is written down."""
+
+    @abstractmethod
+    def recorded(self, row: Outgoing) -> None:
+        """Take note of what became of a sent message, now that it is written down."""
+
+    @abstractmethod
+    def learnt(self, row: Outgoing) -> None:
+        """Take note of what was asked about a sent message and is written down."""
+
+    def peer_handler(self, *, dialled: bool) -> PeerHandler:
+        """Make what answers the other end of one connection."""
+        inner = Inner(
+            own=self.own,
+            identity=self.identity,
+            nonces=self.nonces,
+            registry=self.registry,
+            capabilities=CAPABILITIES,
+            authority=self.authority,
+            mailbox=self.mailbox,
+            delivery=self.delivery,
+            health=self.health,
+            tasks=self.tasks,
+            limits=self.opening.limits,
+            clock=self.opening.clock,
+            progressed=self.progressed,
+            recorded=self.recorded,
+            step=self.opening.step,
+        )
+        return PeerHandler(inner, self.connections, dialled=dialled)
+
+    def _join_surroundings(self) -> None:
+        opening = self.opening
+        clock, jitter = opening.clock, opening.jitter
+        self.health = Health(self.withdraw, self.restore, self.restored, clock=clock, jitter=jitter)
+        self.waiting = Waiting(opening.layout.peers, self.retry, clock=clock)
+        self.listening = Listening(
+            opening.layout, self.own.instance_id, opening.limits, self.accepted, clock=clock, jitter=jitter
+        )
+        self.connections = Connections(
+            self.identity,
+            self.nonces,
+            self.registry,
+            lambda: self.peer_handler(dialled=True),
+            self.tasks,
+            limits=opening.limits,
+            connected=self.connected,
+        )
+
+    def _join_mail(self, file: SessionFile) -> None:
+        opening = self.opening
+        clock, step = opening.clock, opening.step
+        self.mailbox = Mailbox(opening.layout, file, health=self.health.observed, step=step)
+        self.delivery = Delivery(
+            self.mailbox,
+            self.health,
+            self._judged,
+            self.row_changed,
+            hold=self.authority.hold,
+            clock=clock,
+            step=step,
+        )
+        self.listing = Listing(opening.layout, self.registry, self.authority, self.own, self.mailbox, clock)
+
+    def _join_carrying(self) -> None:
+        opening = self.opening
+        clock, jitter, step = opening.clock, opening.jitter, opening.step
+        local = (opening.layout, self.registry, self.connections, self.authority, self.own)
+        self.carrier = LocalCarrier(Local(*local, opening.limits, clock))
+        self.routes = Routes(
+            self.mailbox,
+            self.carrier,
+            self.tasks,
+            clock=clock,
+            changed=self.progressed,
+            recorded=self.recorded,
+            waits=self.waiting.begin,
+            jitter=jitter,
+            step=step,
+        )
+        self.owing = Owing(
+            self.mailbox,
+            self.carrier.reach,
+            self.tasks,
+            clock=clock,
+            waits=self.waiting.begin,
+            jitter=jitter,
+            step=step,
+        )
+
+    def _join_sending(self) -> None:
+        opening = self.opening
+        self.sending = Sending(
+            opening.layout,
+            self.registry,
+            self.authority,
+            self.own,
+            self.mailbox,
+            self.listing,
+            self.health,
+            self.carrier,
+            self.routes,
+            self.tasks,
+            evidenced=self.delivery.settled,
+            clock=opening.clock,
+            step=opening.step,
+        )
+        self.asking = Asking(
+            self.mailbox, self.carrier, self.routes, recorded=self.learnt, clock=opening.clock
+        )
+
+    def _judged(self, row: Incoming) -> Verdict:
+        return self.authority.judge.verdict(party_of(row.sender), self.own.as_party())
+
+
+def _name_for(opening: Opening) -> str:
+    if opening.session.host != TERMINAL:
+        return generated_name(os.path.basename(opening.cwd.rstrip("/")), opening.session.key)
+    default = opening.session.session_id == DEFAULT_TERMINAL
+    return TERMINAL if default else opening.session.session_id

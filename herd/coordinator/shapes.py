@@ -1,0 +1,70 @@
+"""Messages and receipts as tools, command lines and `session.*` show them: our own spelling, nothing hidden.
+
+Pure. Absent fields are left out.
+"""
+
+import json
+from typing import Any
+
+from herd.core.clock import shown_time
+from herd.core.identity import TERMINAL
+from herd.core.limits import READ_BYTES
+from herd.mail.inbox import Incoming
+from herd.mail.outbox import Outgoing
+from herd.mail.receipts import ACCEPTED, PENDING
+
+
+def shape_message(row: Incoming, offset: int = 0) -> dict[str, Any]:
+    """Give a message as `peer_messages` shows it: from the verified sender, the text as it came."""
+    role = TERMINAL if row.sender.host == TERMINAL else row.sender.role
+    sender = {"target": row.sender.target, "name": row.sender.name or row.sender.host, "role": role}
+    optional: dict[str, Any] = {
+        "topic": row.topic,
+        "reply_to": row.reply_to,
+        "again": True if row.handovers > 0 and row.receipt.state == ACCEPTED else None,
+        "no_reply_needed": row.no_reply_needed or None,
+    }
+    text = row.content[offset:].encode()[:READ_BYTES].decode("utf-8", "ignore")
+    if offset + len(text) < len(row.content):
+        optional["next_offset"] = offset + len(text)
+    return {
+        "message_id": row.message_id,
+        "from": sender,
+        "text": text,
+        "received_at": shown_time(row.receipt.accepted_at),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def shape_receipt(row: Outgoing) -> dict[str, Any]:
+    """Give a receipt as `peer_messages` shows it."""
+    receipt = row.receipt
+    at = receipt.replied_at or receipt.delivered_at or receipt.accepted_at
+    optional = {"at": shown_time(at), "outcome": receipt.outcome}
+    return {
+        "message_id": row.message_id,
+        "target": row.recipient,
+        "status": receipt.state,
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def shape_status(row: Outgoing, refusal: str | None = None) -> dict[str, Any]:
+    """Give a receipt as `session.status` and `herd status` show it.
+
+    Args:
+        row: The outbox row.
+        refusal: The code of the last refusal, for a message that is still pending and was refused.
+    """
+    receipt = row.receipt
+    outcome = refusal if receipt.state == PENDING else receipt.outcome
+    times = {
+        step: shown_time(getattr(receipt, step)) for step in ("accepted_at", "delivered_at", "replied_at")
+    }
+    shape = {**receipt._asdict(), **times, "outcome": outcome}
+    return {name: value for name, value in shape.items() if value is not None}
+
+
+def size_of(shape: dict[str, Any]) -> int:
+    """Give the bytes that a shape takes in a frame."""
+    return len(json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode())

@@ -1,0 +1,177 @@
+"""What is durable about a session: written whole, and never read as "nothing there" when it is damaged."""
+
+import json
+import os
+import stat
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from herd.core.errors import NewerState, RecoveryRequired, UnsafeEndpoint
+from herd.core.identity import SessionName
+from herd.core.paths import Layout
+from herd.presence.session_file import SessionFile, read_session_file, write_session_file
+from tests.fakes.records import bytes_of, layout_at, put, seen, session_of
+
+ME = SessionName("pi", "ünï-1", "2026-08-20")
+SHAPE: dict[str, Any] = {
+    "version": 1,
+    "host": "pi",
+    "session_id": "ünï-1",
+    "created": "2026-08-20",
+    "kind": "managed",
+    "role": "manager",
+    "group": "5" * 64,
+    "custody_id": "custody",
+}
+FILE = SessionFile(ME, kind="managed", role="manager", group="5" * 64, custody_id="custody")
+
+
+@pytest.fixture
+def layout(home) -> Layout:
+    return layout_at(home)
+
+
+@pytest.fixture
+def path(layout: Layout) -> str:
+    os.mkdir(layout.session_folder(ME.key), 0o700)
+    return layout.session_file(ME.key)
+
+
+def test_a_session_that_was_never_started_has_none(layout):
+    assert read_session_file(layout, ME.key) is None
+    os.mkdir(layout.session_folder(ME.key), 0o700)
+    assert read_session_file(layout, ME.key) is None
+
+
+@pytest.mark.parametrize("file", [FILE, SessionFile(ME)])
+def test_what_was_written_is_read_as_it_was(layout, file):
+    write_session_file(layout, file)
+
+    assert read_session_file(layout, ME.key) == file
+
+
+def test_a_new_session_is_an_ordinary_lead_without_group_and_mailbox(layout):
+    write_session_file(layout, SessionFile(ME))
+
+    with open(layout.session_file(ME.key), "rb") as written:
+        assert json.load(written) == {
+            **SHAPE,
+            "kind": "ordinary",
+            "role": "lead",
+            "group": None,
+            "custody_id": None,
+        }
+
+
+def test_the_file_and_its_folder_are_private_and_it_is_replaced_whole(layout):
+    write_session_file(layout, SessionFile(ME))
+    path = layout.session_file(ME.key)
+    first = os.stat(path)
+    write_session_file(layout, FILE)
+
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
+    assert os.stat(path).st_ino != first.st_ino
+    assert os.listdir(os.path.dirname(path)) == ["session.json"]
+
+
+def test_a_folder_that_is_open_to_others_is_refused_before_anything_is_written(layout):
+    os.mkdir(layout.session_folder(ME.key))
+    os.chmod(layout.session_folder(ME.key), 0o755)
+
+    with pytest.raises(UnsafeEndpoint):
+        write_session_file(layout, FILE)
+    assert os.listdir(layout.session_folder(ME.key)) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b"[" * 5_000,
+        json.dumps(SHAPE).encode("utf-16"),
+        json.dumps(SHAPE).encode()[:-1] + b',"kind":"ordinary"}',
+        bytes_of({**SHAPE, "extra": 1}),
+        bytes_of({**SHAPE, "version": 0}),
+        bytes_of({**SHAPE, "version": "1"}),
+        bytes_of({**SHAPE, "version": True}),
+        bytes_of({**SHAPE, "kind": "chief"}),
+        bytes_of({**SHAPE, "role": "boss"}),
+        bytes_of({**SHAPE, "role": None}),
+        bytes_of({**SHAPE, "group": 5}),
+        bytes_of({**SHAPE, "custody_id": ""}),
+        bytes_of({**SHAPE, "session_id": ""}),
+        bytes_of({**SHAPE, "session_id": "another"}),
+        bytes_of({**SHAPE, "host": "claude"}),
+        bytes_of({**SHAPE, "created": ""}),
+        *(bytes_of({name: value for name, value in SHAPE.items() if name != left_out}) for left_out in SHAPE),
+    ],
+)
+def test_a_damaged_file_is_reported_by_its_path_and_kept(layout, path, data):
+    put(path, data)
+    before = seen(path)
+
+    with pytest.raises(RecoveryRequired) as refused:
+        read_session_file(layout, ME.key)
+
+    assert path in refused.value.message
+    assert refused.value.details == {"path": path}
+    assert seen(path) == before
+
+
+@pytest.mark.parametrize("more", [{}, {"later": [1]}, {"kind": "guest"}])
+def test_a_file_of_a_newer_version_is_left_alone_whatever_it_says(layout, path, more):
+    put(path, bytes_of({**SHAPE, "version": 2, **more}))
+    before = seen(path)
+
+    with pytest.raises(NewerState, match="version 2") as refused:
+        read_session_file(layout, ME.key)
+
+    assert path in refused.value.message
+    assert seen(path) == before
+
+
+def test_an_oversized_file_is_reported_and_not_cut(layout, path):
+    put(path, bytes_of(SHAPE).ljust(8_193))
+
+    with pytest.raises(RecoveryRequired, match="8192"):
+        read_session_file(layout, ME.key)
+
+
+@pytest.mark.parametrize("spoil", ["a link", "a fifo", "open to others"])
+def test_what_is_no_private_file_of_ours_is_refused(layout, path, spoil, tmp_path):
+    put(tmp_path / "elsewhere", bytes_of(SHAPE))
+    if spoil == "a link":
+        os.symlink(tmp_path / "elsewhere", path)
+    elif spoil == "a fifo":
+        os.mkfifo(path, 0o600)
+    else:
+        put(path, bytes_of(SHAPE), mode=0o644)
+
+    with pytest.raises(UnsafeEndpoint):
+        read_session_file(layout, ME.key)
+
+
+def test_a_file_in_another_sessions_folder_binds_nothing(layout):
+    write_session_file(layout, FILE)
+    os.rename(layout.session_folder(ME.key), layout.session_folder(session_of(1).key))
+
+    with pytest.raises(RecoveryRequired, match="another session"):
+        read_session_file(layout, session_of(1).key)
+
+
+@given(st.binary(max_size=300) | st.recursive(st.none() | st.text(), st.lists).map(bytes_of))
+def test_no_bytes_do_anything_but_be_reported(tmp_path_factory, data):
+    layout = Layout(str(tmp_path_factory.mktemp("root")))
+    os.makedirs(layout.session_folder(ME.key), 0o700)
+    put(layout.session_file(ME.key), data)
+
+    with pytest.raises(RecoveryRequired):
+        read_session_file(layout, ME.key)
