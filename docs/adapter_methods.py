@@ -45,9 +45,10 @@ _RECEIPT = (
 METHODS: dict[str, Method] = {
     "session.bind": Method(
         "Names the session that this process coordinates from now on, and ends the one before in order. The "
-        "session that is bound already changes nothing. Behind a session's socket it is refused.",
+        "session that is bound already changes nothing. Where another process holds the session, this one "
+        "takes over by itself as soon as it is free. Behind a session's socket it is refused.",
         {
-            "host": "the host's word, lower case, such as `pi`",
+            "host": "the host's word, lower case, such as `pi`; not `terminal`",
             "session_id": "the host's own id of the session, 1 to 512 characters",
             "created": "the session's creation time, for a host that uses ids again",
             "cwd": "where the session works",
@@ -60,8 +61,8 @@ METHODS: dict[str, Method] = {
             Result("instance_id", "this life of its coordinator"),
         ),
         (
-            "INVALID_PARAMS",
             "SESSION_HELD",
+            "CAPABILITY_DENIED",
             "LOCK_TIMEOUT",
             "RECOVERY_REQUIRED",
             "NEWER_STATE",
@@ -93,9 +94,9 @@ METHODS: dict[str, Method] = {
         (),
     ),
     "session.list": Method(
-        "Lists the sessions that this one may write to, in the order of their targets, 50 a page. What is "
-        "listed counts as shown to this session, unless a command line asks. Whatever waits is tried again "
-        "at once.",
+        "Lists the sessions that this one may write to, in the order of their targets, at most 50 a page. "
+        "What is listed counts as shown to this session, unless a command line asks. Whatever waits is tried "
+        "again at once.",
         {
             "scope": "how far to look; there is one scope today",
             "query": "only peers with this text in a label or target, whatever its case",
@@ -106,7 +107,6 @@ METHODS: dict[str, Method] = {
             Result("self.name", "what people call it"),
             Result("self.role", "`lead`"),
             Result("self.kind", "`ordinary`"),
-            Result("self.socket", "the Herdr socket it lives on, or `none`"),
             Result("peers[].target", "what `session.send` takes"),
             _sometimes("peers[].name", "as people call it, cut at 80 characters"),
             _sometimes("peers[].cwd", "where it works"),
@@ -159,7 +159,7 @@ METHODS: dict[str, Method] = {
         {
             "after": "receipts changed after this cursor; without it those not told yet",
             "from": "only messages of this target",
-            "reply_to": "only answers to this message, and its receipt",
+            "reply_to": "only answers to this message, and its receipt, which then does not count as told",
             "message_id": "this one message, read before or not, and no receipts",
             "offset": "with `message_id`: go on from this character of the text",
             "wait_ms": "milliseconds to wait for something to come",
@@ -183,9 +183,16 @@ METHODS: dict[str, Method] = {
             _sometimes("receipts[].outcome", "the code of a refusal"),
             Result("cursor", "digits; what `after` takes"),
             Result("timed_out", "whether it waited in vain"),
-            _sometimes("more", "`true` where more messages wait than one answer holds"),
+            _sometimes("more", "`true` where more messages or receipts wait than one answer holds"),
         ),
-        ("UNKNOWN_TARGET", "RECOVERY_REQUIRED"),
+        (
+            "UNKNOWN_TARGET",
+            "RESOURCE_BUSY",
+            "ELIGIBILITY_DENIED",
+            "ELIGIBILITY_UNVERIFIED",
+            "LOCK_TIMEOUT",
+            "RECOVERY_REQUIRED",
+        ),
     ),
     "session.confirm": Method(
         "Says that the host has these messages: they become delivered. Ids that are unknown, settled or held "

@@ -6,6 +6,7 @@ The command's thread stays free for what blocks: standard input, a full pipe, a 
 import asyncio
 import threading
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any
 
 from herd.coordinator.adapter_api import AdapterApi, Settled
@@ -31,11 +32,15 @@ class OwnCoordinator:
         self._ready = threading.Event()
         self._fault: BaseException | None = None
         self._api: AdapterApi
-        self._loop: asyncio.AbstractEventLoop
-        self._done: asyncio.Event
+        self._loop = asyncio.new_event_loop()
+        self._done = asyncio.Event()
         self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
         self._thread.start()
-        self._ready.wait()
+        try:
+            self._ready.wait()
+        except BaseException:  # a person interrupted: what has begun is ended in order
+            self.close()
+            raise
         self._tell_fault()
 
     def request(
@@ -59,9 +64,9 @@ class OwnCoordinator:
 
     def close(self) -> None:
         """End it in order: withdrawn, settled, everything released."""
-        if self._thread.is_alive():
+        with suppress(RuntimeError):  # the loop is closed: it has ended by itself
             self._loop.call_soon_threadsafe(self._done.set)
-            self._thread.join()
+        self._thread.join()
         self._tell_fault()
 
     def _tell_fault(self) -> None:
@@ -71,14 +76,14 @@ class OwnCoordinator:
 
     def _serve(self) -> None:
         try:
-            asyncio.run(self._coordinate())
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._coordinate())
         except BaseException as fault:  # noqa: BLE001 - handed to the command's thread
             self._fault = _only(fault)
         finally:
             self._ready.set()
 
     async def _coordinate(self) -> None:
-        self._loop, self._done = asyncio.get_running_loop(), asyncio.Event()
         async with coordinate(self._opening) as coordinator:
             self._api = AdapterApi(Settled(coordinator), command=True)
             self._ready.set()

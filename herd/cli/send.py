@@ -9,7 +9,7 @@ from herd.cli.arguments import decoded, exact_text
 from herd.cli.calling import ask
 from herd.cli.context import open_context
 from herd.cli.options import add_as
-from herd.core.errors import InvalidParams, MessageTooLarge
+from herd.core.errors import FrameTooLarge, InvalidParams, MessageTooLarge
 from herd.core.limits import STDIN_BYTES
 
 HELP = "send a message to a session"
@@ -42,7 +42,10 @@ def run(options: argparse.Namespace) -> int:
     if options.no_reply_needed:
         params["no_reply_needed"] = True
     context = open_context()
-    sent = ask(context, context.caller(options.as_name), "session.send", params)
+    try:
+        sent = ask(context, context.caller(options.as_name), "session.send", params)
+    except FrameTooLarge as refusal:  # the session's coordinator did not even read it
+        raise MessageTooLarge(f"the text is too large to hand it on: {refusal.message}") from None
     if options.json:
         output.put_json(sent)
     else:

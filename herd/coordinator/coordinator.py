@@ -18,7 +18,7 @@ from herd.coordinator.door import Door
 from herd.coordinator.joining import CAPABILITIES, Joined
 from herd.coordinator.opening import Locks, Opening, remove_former_socket, settled_session_file, take_locks
 from herd.coordinator.presenting import Presenting
-from herd.coordinator.tasks import Tasks
+from herd.coordinator.tasks import Tasks, in_thread
 from herd.core.build import running_build
 from herd.core.errors import HerdError
 from herd.core.files import replace_private
@@ -52,9 +52,10 @@ async def coordinate(opening: Opening) -> AsyncIterator["Coordinator"]:
         OSError: the disk refused what a start has to write.
     """
     with ExitStack() as held:
-        locks = await asyncio.to_thread(take_locks, opening, held)
-        file = await asyncio.to_thread(settled_session_file, opening)
-        await asyncio.to_thread(remove_former_socket, opening)
+        locks = await in_thread(take_locks, opening, held)
+        file = await in_thread(settled_session_file, opening)
+        await in_thread(remove_former_socket, opening)
+        await in_thread(running_build)  # it reads every file of ours, once
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(Tasks())
             coordinator = Coordinator(opening, locks, file, tasks)
@@ -78,7 +79,7 @@ class Coordinator(Joined):
         """Open the mailbox, listen, publish, and take up what a former instance left."""
         mendable = await self._open_mailbox()
         token = self.opening.layout.token(self.own.key)
-        await asyncio.to_thread(replace_private, token, self._token.encode())
+        await in_thread(replace_private, token, self._token.encode())
         self._presenting = self._presented(await self.listening.open())
         self.tasks.create_task(self.listening.keep(self.withdraw, self._moved, self.health.observed))
         if mendable:
@@ -96,9 +97,10 @@ class Coordinator(Joined):
             async with asyncio.timeout(SETTLE_S):
                 await self.routes.written()
                 await self.owing.told()
+        # First the callers, whose requests run in tasks of ours too.
+        await self.listening.close()
         await self.tasks.cancel()
         self.waiting.end()  # what ran until now may have begun to wait
-        await self.listening.close()
         await self.mailbox.close()
         if self._presenting is not None:
             self._presenting.remove()

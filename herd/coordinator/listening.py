@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
+from herd.coordinator.tasks import in_thread
 from herd.core.backoff import pause_ms
 from herd.core.clock import Clock
 from herd.core.errors import HerdError, UnsafeEndpoint
@@ -77,15 +78,24 @@ class Listening:
             UnsafeEndpoint: no socket can be made that is private and short enough.
         """
         private_folder(self._layout.run)
-        listener = await asyncio.to_thread(bind, self._layout.run, self._instance_id)
+        listener = await self._bound()
         try:
             await listener.start(self._accepted, limit_connections=self._most)
-            await asyncio.to_thread(listener.self_check)
+            await in_thread(listener.self_check)
         except BaseException:
             await listener.close()
             raise
         self._listener = listener
         return listener.path
+
+    async def _bound(self) -> Listener:
+        binding = asyncio.ensure_future(asyncio.to_thread(bind, self._layout.run, self._instance_id))
+        try:
+            return await asyncio.shield(binding)
+        except asyncio.CancelledError:
+            # A thread cannot be called off, and what it binds now would be nobody's.
+            await (await binding).close()
+            raise
 
     async def keep(
         self,

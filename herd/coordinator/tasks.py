@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -61,6 +61,22 @@ class Tasks:
             for task in list(self._running):
                 task.cancel()
             await asyncio.wait(self._running)
+
+
+async def in_thread(work: Callable[..., Result], *arguments: Any) -> Result:
+    """Run something that blocks in a thread, and leave only when that has ended.
+
+    A thread cannot be called off: what it took or made after its caller had gone would be nobody's.
+
+    Raises:
+        BaseException: whatever the work raised.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
 
 
 async def _told(work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Result]") -> None:

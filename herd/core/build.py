@@ -90,7 +90,7 @@ def build_finder(installed: Installed) -> "SealedFinder":
 
 
 class SealedFinder:
-    """See `build_finder`. Its method makes it a finder; the base class would bring in pathlib and tempfile."""
+    """See `build_finder`. Its method makes it one; the base class would bring in pathlib and tempfile."""
 
     def __init__(self, installed: Installed) -> None:
         self._installed = installed

@@ -26,8 +26,9 @@ Answer = Callable[[RequestId, dict[str, Any] | ProtocolError], Awaitable[None]]
 class Calls:
     """What runs and what has been answered without evidence yet.
 
-    `_running` holds a call from `begin` to the end of its task. `_unproved` gets it at the instant at which
-    its answer is written, and loses it to the next call, to its own cancellation, or to the end.
+    `_running` holds a call from `begin` to the end of its task or its cancellation. `_unproved` gets it at
+    the instant at which its answer is written, and loses it to the next call, to its own cancellation, or to
+    the end.
 
     Args:
         tools: Carries the calls out.
@@ -53,7 +54,7 @@ class Calls:
             await self._answer(request_id, refusal_result(refusal))
             return
         task = self._running[request_id] = group.create_task(self._run(request_id, params, proving))
-        task.add_done_callback(lambda _: self._running.pop(request_id, None))
+        task.add_done_callback(lambda ended: self._ended(request_id, ended))
 
     def runs(self, request_id: RequestId) -> bool:
         """Tell whether a call with this id is running."""
@@ -61,9 +62,9 @@ class Calls:
 
     def cancel(self, request_id: RequestId) -> None:
         """Take a call back, running or answered: the host does not have what it carried."""
-        running = self._running.get(request_id)
+        running = self._running.pop(request_id, None)
         if running is not None:
-            running.cancel()
+            running.cancel()  # its id and its place are free at once
         answered = self._unproved.pop(request_id, None)
         if answered is not None:
             answered.take_back()
@@ -78,6 +79,10 @@ class Calls:
         for call in self._unproved.values():
             call.take_back()
         self._unproved.clear()
+
+    def _ended(self, request_id: RequestId, task: "asyncio.Task[None]") -> None:
+        if self._running.get(request_id) is task:
+            del self._running[request_id]
 
     async def _run(
         self, request_id: RequestId, params: dict[str, Any], proving: "asyncio.Task[None] | None"

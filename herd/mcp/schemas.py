@@ -1,10 +1,34 @@
-"""Names, descriptions and schemas of the tools: what a host loads into every session, kept small."""
+"""Names, descriptions and schemas of the tools: what a host loads into every session, kept small.
+
+The inputs say what `session.list`, `session.send` and `session.read` take; a test compares the two.
+"""
 
 from typing import Any
 
-_TARGET = {"type": "string", "description": "an exact target that list_peers or a message showed"}
-_ID = {"type": "string"}
+from herd.core.limits import (
+    CURSOR_CHARACTERS,
+    MESSAGE_ID_CHARACTERS,
+    QUERY_CHARACTERS,
+    READ_WAIT_MS,
+    TEXT_BYTES,
+    TOPIC_CHARACTERS,
+)
+
 _TEXT = {"type": "string"}
+
+
+def _text(description: str = "", most: int | None = None) -> dict[str, Any]:
+    words = {"description": description} if description else {}
+    bounds = {} if most is None else {"maxLength": most}
+    return {"type": "string", "minLength": 1, **bounds, **words}
+
+
+def _id(description: str) -> dict[str, Any]:
+    pattern = f"^[A-Za-z0-9-]{{1,{MESSAGE_ID_CHARACTERS}}}$"
+    return {"type": "string", "pattern": pattern, "description": description}
+
+
+_TARGET = _text("an exact target that list_peers or a message showed")
 
 
 def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
@@ -30,7 +54,7 @@ _PEER = _object(
     "target",
 )
 _SELF = _object(
-    {"target": _TEXT, "name": _TEXT, "role": _TEXT, "kind": _TEXT, "socket": _TEXT}, "target", "name", "role"
+    {"target": _TEXT, "name": _TEXT, "role": _TEXT, "kind": _TEXT}, "target", "name", "role", "kind"
 )
 _MESSAGE = _object(
     {
@@ -102,8 +126,8 @@ TOOLS: list[dict[str, Any]] = [
         _object(
             {
                 "scope": {"enum": ["machine"]},
-                "query": {"type": "string", "maxLength": 256, "description": "text in a label"},
-                "cursor": {"type": "string", "description": "next_cursor of the page before"},
+                "query": _text("text in a label or target", QUERY_CHARACTERS),
+                "cursor": _text("next_cursor of the page before", CURSOR_CHARACTERS),
             }
         ),
         reads=True,
@@ -117,9 +141,9 @@ TOOLS: list[dict[str, Any]] = [
         _object(
             {
                 "target": _TARGET,
-                "message": {"type": "string", "minLength": 1, "description": "at most 7,000 bytes"},
-                "reply_to": {"type": "string", "description": "message_id that this answers"},
-                "topic": {"type": "string", "maxLength": 256},
+                "message": _text(f"at most {TEXT_BYTES:,} bytes"),
+                "reply_to": _id("message_id that this answers"),
+                "topic": _text(most=TOPIC_CHARACTERS),
                 "no_reply_needed": {"type": "boolean"},
             },
             "target",
@@ -135,18 +159,18 @@ TOOLS: list[dict[str, Any]] = [
             {
                 "after": {
                     "type": "string",
-                    "pattern": "^[0-9]+$",
-                    "description": "cursor of an earlier read",
+                    "pattern": "^[0-9]{1,18}$",
+                    "description": "cursor of an earlier read: receipts since then",
                 },
                 "from": _TARGET,
-                "reply_to": _ID,
-                "message_id": {"type": "string", "description": "this one message"},
+                "reply_to": _id("only answers to this message_id, and its receipt"),
+                "message_id": _id("this one message"),
                 "offset": {
                     "type": "integer",
                     "minimum": 0,
-                    "description": "with message_id: go on from here",
+                    "description": "with message_id: go on from its next_offset",
                 },
-                "wait_ms": {"type": "integer", "minimum": 0, "maximum": 30000},
+                "wait_ms": {"type": "integer", "minimum": 0, "maximum": READ_WAIT_MS},
             }
         ),
         reads=False,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from herd.coordinator.adapter_api import AdapterApi, Sessions
 from herd.core.errors import HerdError, InvalidParams, InvalidRpc
+from herd.core.limits import LINE_CHARACTERS
 from herd.core.text import printable, quoted
 from herd.mail.header import shown_to_model
 from herd.mcp.protocol import INVALID_PARAMS, ProtocolError
@@ -112,7 +113,7 @@ def refusal_result(refusal: HerdError) -> dict[str, Any]:
     lines = [f"{refusal.code}: {refusal.message}", refusal.next_step]
     if refusal.details:
         lines.append(_json(refusal.details))
-    text = "\n".join(printable(line, None) for line in lines)
+    text = "\n".join(printable(line, LINE_CHARACTERS) for line in lines)
     return {"content": [{"type": "text", "text": text}], "structuredContent": body, "isError": True}
 
 

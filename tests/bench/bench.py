@@ -9,12 +9,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from tests.bench import burst, latency, lists, report, starts
+from tests.bench import burst, latency, lists, report, routes, starts
 from tests.bench.report import Finding
 from tests.bench.workshop import Workshop
 
 SECTIONS: dict[str, tuple[Callable[[Workshop], Iterator[Finding]], ...]] = {
-    "send": (latency.measure, burst.measure),
+    "send": (latency.measure, routes.measure, burst.measure),
     "list": (lists.measure,),
     "start": (starts.measure,),
 }

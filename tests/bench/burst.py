@@ -81,7 +81,7 @@ class _Burst:
         for who, ids in zip(self._targets, self._sent, strict=True):
             got = [message["text"] for message in read if message["from"]["target"] == who]
             wanted = [_text(number, place) for place in range(_IN_FLIGHT)]
-            yield from _differences(who, got, wanted)
+            yield from differences(who, got, wanted)
             if len(set(ids)) != _IN_FLIGHT:
                 yield f"round {number}: {who} got {len(set(ids))} message ids for {_IN_FLIGHT} messages"
         for sender, ids in zip(self._senders, self._sent, strict=True):
@@ -118,13 +118,14 @@ def _await_acceptance(sender: HerdSession, last: str) -> None:
         time.sleep(_ASKED_EACH_S)
 
 
-def _differences(who: str, got: list[str], wanted: list[str]) -> Iterator[str]:
-    lost, doubled = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
+def differences(who: str, got: list[str], wanted: list[str]) -> Iterator[str]:
+    """Say how what one sender's messages came as differs from what it sent."""
+    lost, added = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
     if lost:
         yield f"{lost.total()} messages of {who} were lost"
-    if doubled:
-        yield f"{doubled.total()} messages of {who} came more than once"
-    if not (lost or doubled) and got != wanted:
+    if added:
+        yield f"{added.total()} messages of {who} came that were not sent, or again"
+    if not (lost or added) and got != wanted:
         yield f"messages of {who} came out of order"
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.bench.processes import cpu_until_now
+
 MESSAGE_BYTES = 1_024
 """Bytes of one append and of the text in one frame."""
 
@@ -72,6 +74,10 @@ class Delivery:
     def round_trip_sample(self) -> float:
         """Do the round trip alone; gives the seconds."""
         return self._runner.run(self._timed_round_trip())
+
+    def cpu(self) -> float:
+        """Give the CPU seconds that this process and the other one have used so far."""
+        return time.process_time() + cpu_until_now(self._echo.pid)
 
     async def _deliver(self) -> float:
         began = time.perf_counter()

@@ -12,7 +12,7 @@ from tests.bench.floors import PASS, parse_all
 from tests.bench.measuring import Sample, in_turn, timed
 from tests.bench.processes import cost
 from tests.bench.records import on_record
-from tests.bench.report import Check, Figure, Finding, Floor
+from tests.bench.report import Check, Finding, timed_figure, timed_floor
 from tests.bench.workshop import HERD, Workshop
 from tests.fakes.herd_session import environment
 
@@ -50,10 +50,9 @@ def _registry(layout: Layout, count: int) -> Iterator[Finding]:
     gc.freeze()  # what stands here for other processes is no burden of a process that lists
     found = in_turn(cases, samples=_SAMPLES[count])
     gc.unfreeze()
-    floor = Floor("files read and parsed", found["floor"].best * 1_000, found["floor"].spread)
-    for case, bound in (("cold", _COLD_BOUND), ("warm", _WARM_BOUND)):
-        best = found[case].best * 1_000
-        yield Figure(f"{count} records, {case}", best, "ms", floor, bound, found[case].spread)
+    floor = timed_floor("files read and parsed", found["floor"])
+    yield timed_figure(f"{count} records, cold", found["cold"], floor, _COLD_BOUND)
+    yield timed_figure(f"{count} records, warm", found["warm"], floor, _WARM_BOUND)
 
 
 def _command(home: Path) -> Iterator[Finding]:
@@ -67,11 +66,8 @@ def _command(home: Path) -> Iterator[Finding]:
         "peers": lambda: cost(peers, child_environment).cpu,
     }
     found = in_turn(cases, samples=_STARTS)
-    floor = Floor("python -c pass", found["floor"].best * 1_000, found["floor"].spread)
-    best = found["peers"].best * 1_000
-    yield Figure(
-        f"`herd peers`, {_PEERS} sessions, CPU", best, "ms", floor, _PEERS_BOUND, found["peers"].spread
-    )
+    floor = timed_floor("python -c pass", found["floor"])
+    yield timed_figure(f"`herd peers`, {_PEERS} sessions, CPU", found["peers"], floor, _PEERS_BOUND)
 
 
 def _not_listed(peers: tuple[str, ...], child_environment: Mapping[str, str]) -> str | None:

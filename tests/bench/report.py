@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from herd.core.filesystems import filesystem_type
 from herd.core.version import VERSION
+from tests.bench.measuring import Timing
 
 _NOISY = 1.3
 """A floor whose rounds differ by more than this factor was disturbed, and the ratio with it."""
@@ -64,6 +65,16 @@ class Check(NamedTuple):
 
 
 Finding = Figure | Check
+
+
+def timed_floor(name: str, timing: Timing) -> Floor:
+    """Give a floor in milliseconds."""
+    return Floor(name, timing.best * 1_000, timing.spread)
+
+
+def timed_figure(name: str, timing: Timing, floor: Floor | None = None, bound: float | None = None) -> Figure:
+    """Give a figure in milliseconds."""
+    return Figure(name, timing.best * 1_000, "ms", floor, bound, timing.spread)
 
 
 def surroundings(folder: str) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.bench.floors import PASS
 from tests.bench.measuring import Sample, in_turn
-from tests.bench.processes import cost, cpu_until_now, memory, wake_ups
-from tests.bench.report import Figure, Finding, Floor
+from tests.bench.processes import Cost, cost, cpu_until_now, memory, wake_ups
+from tests.bench.report import Figure, Finding, timed_figure, timed_floor
 from tests.bench.workshop import Workshop, send, session, target
 from tests.fakes.herd_session import environment
 
@@ -25,31 +25,21 @@ def measure(workshop: Workshop) -> Iterator[Finding]:
 
 
 def _starting(home: Path) -> Iterator[Finding]:
-    used: list[float] = []
-
-    def started() -> float:
+    def started() -> Cost:
         began = time.perf_counter()
-        with session(home, "started") as one:
-            one.ready()
-            elapsed = time.perf_counter() - began
-            used.append(cpu_until_now(one.pid))
+        with session(home, "started").ready() as one:
+            spent = Cost(cpu_until_now(one.pid), time.perf_counter() - began)
             one.end()
-        return elapsed
+        return spent
 
-    bare: list[float] = []
+    def passed() -> Cost:
+        return cost(PASS, environment(home))
 
-    def passed() -> float:
-        spent = cost(PASS, environment(home))
-        bare.append(spent.cpu)
-        return spent.wall
-
-    cases: dict[str, Sample] = {"floor": passed, "start": started}
-    found = in_turn(cases, samples=_SAMPLES)
-    floor = Floor("python -c pass", found["floor"].best * 1_000, found["floor"].spread)
-    start = found["start"]
-    yield Figure("`herd session`, exec to first answer", start.best * 1_000, "ms", floor, spread=start.spread)
-    cpu = Floor("python -c pass", min(bare) * 1_000)
-    yield Figure("the same, CPU", min(used) * 1_000, "ms", cpu)
+    wall: dict[str, Sample] = {"floor": lambda: passed().wall, "start": lambda: started().wall}
+    cpu: dict[str, Sample] = {"floor": lambda: passed().cpu, "start": lambda: started().cpu}
+    for name, cases in (("`herd session`, exec to first answer", wall), ("the same, CPU", cpu)):
+        found = in_turn(cases, samples=_SAMPLES)
+        yield timed_figure(name, found["start"], timed_floor("python -c pass", found["floor"]))
 
 
 def _idling(home: Path) -> Iterator[Finding]:

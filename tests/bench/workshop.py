@@ -6,11 +6,14 @@ It owns what has to be thrown away afterwards. It is ignorant of what is measure
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.bench.floors import MESSAGE_BYTES
+from tests.bench.measuring import Sample
+from tests.bench.report import Check
 from tests.fakes.herd_session import HerdSession
 
 HERD = str(Path(sys.executable).with_name("herd"))
@@ -73,6 +76,26 @@ def target(one: HerdSession) -> str:
     return str(one.request("session.whoami")["target"])
 
 
-def send(sender: HerdSession, to: str, text: str = TEXT) -> str:
-    """Send a message and give what the call said became of it."""
-    return str(sender.request("session.send", target=to, message=text)["status"])
+def send(sender: HerdSession, to: str) -> str:
+    """Send `TEXT` and give what the call said became of it."""
+    return str(sender.request("session.send", target=to, message=TEXT)["status"])
+
+
+def sending(sender: HerdSession, to: str, outcomes: list[str]) -> Sample:
+    """Give the sample that sends one message; each adds to `outcomes` what the call said became of it."""
+
+    def sample() -> float:
+        began = time.perf_counter()
+        outcomes.append(send(sender, to))
+        elapsed = time.perf_counter() - began
+        # Answered behind the commit of the receipt's own row, which would else run beside the next case.
+        sender.request("session.read")
+        return elapsed
+
+    return sample
+
+
+def all_accepted(outcomes: list[str]) -> Check:
+    """Check that every send was answered when its message had been accepted."""
+    late = len(outcomes) - outcomes.count("accepted")
+    return Check("every one of these sends was answered `accepted`", f"{late} were not" if late else None)

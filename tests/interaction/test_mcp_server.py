@@ -1,6 +1,7 @@
-"""The MCP server on real streams and real sessions: its requests, its two eras, and what counts as evidence."""
+"""The MCP server on real streams and sessions: its requests, its two eras, and what counts as evidence."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -10,13 +11,15 @@ import pytest
 
 from herd.coordinator.adapter_api import AdapterApi, Settled
 from herd.coordinator.coordinator import Coordinator
+from herd.core.build import running_build
 from herd.core.errors import NoSession
+from herd.core.identity import SessionName
 from herd.core.limits import HANDOVERS, MCP_FRAME_BYTES
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Incoming
 from herd.mcp.tools import Tools
 from tests.fakes import mcp_frames
-from tests.fakes.coordinators import coordinators
+from tests.fakes.coordinators import running
 from tests.fakes.herd_session import WAIT_S
 from tests.fakes.mcp_frames import ERAS, HANDSHAKE, MODERN, SUBSCRIPTION, Era, McpError, Refused
 from tests.fakes.mcp_streams import McpStreams, served
@@ -34,11 +37,14 @@ class Pair(NamedTuple):
     """Of alice's agent."""
 
     async def send(self, text: str) -> str:
-        """Have bob write to alice, and give the message's id."""
+        """Have bob write to alice, and give the message's id once her mailbox has it."""
         api = AdapterApi(Settled(self.bob))
         [peer] = (await api.request(None, "session.list", {}))["peers"]
         sent = await api.request(None, "session.send", {"target": peer["target"], "message": text})
-        assert sent["status"] == "accepted"
+        question = {"message_id": sent["message_id"]}
+        async with asyncio.timeout(WAIT_S):
+            while (await api.request(None, "session.status", question))["state"] == "pending":
+                await asyncio.sleep(0)
         return str(sent["message_id"])
 
     async def state(self, message_id: str) -> str:
@@ -58,9 +64,16 @@ class Pair(NamedTuple):
 @asynccontextmanager
 async def a_pair(home: Path, era: Era = HANDSHAKE, **more: Any) -> AsyncIterator[Pair]:
     async with AsyncExitStack() as stack:
-        alice, bob = await stack.enter_async_context(coordinators(layout_at(home), "alice", "bob"))
+        alice, bob = [await stack.enter_async_context(a_session(home, name)) for name in ("alice", "bob")]
         client = await stack.enter_async_context(served(Tools(Settled(alice)), era=era, **more))
         yield Pair(alice, bob, await client.open())
+
+
+@asynccontextmanager
+async def a_session(home: Path, name: str) -> AsyncIterator[Coordinator]:
+    await asyncio.to_thread(running_build)  # a process of ours asks at its start, before it has a loop
+    async with running(layout_at(home), SessionName("claude", name), name=name) as session:
+        yield session.coordinator
 
 
 class NoSessions:
@@ -90,7 +103,7 @@ async def until(condition: Callable[[], bool], client: McpStreams) -> None:
 
 def waits(coordinator: Coordinator) -> bool:
     """Tell whether a reader waits for mail."""
-    return bool(coordinator.delivery._news._waiters)  # type: ignore[attr-defined]
+    return bool(coordinator.delivery._news._waiters)
 
 
 # --- evidence --------------------------------------------------------------------------------------
@@ -249,8 +262,8 @@ async def test_what_a_client_that_left_never_proved_is_given_again_to_the_next(h
 
 
 async def test_evidence_that_cannot_be_written_down_keeps_the_message(home: Path, caplog):
-    async with coordinators(layout_at(home), "bob") as [bob]:
-        async with coordinators(layout_at(home), "alice") as [alice], served(Tools(Settled(alice))) as client:
+    async with a_session(home, "bob") as bob:
+        async with a_session(home, "alice") as alice, served(Tools(Settled(alice))) as client:
             pair = Pair(alice, bob, await client.open())
             await pair.send("one")
             await pair.read()
@@ -261,7 +274,7 @@ async def test_evidence_that_cannot_be_written_down_keeps_the_message(home: Path
             await client.request("ping")
 
         assert "mcp.evidence.failed" in caplog.text
-        async with coordinators(layout_at(home), "alice") as [alice], served(Tools(Settled(alice))) as client:
+        async with a_session(home, "alice") as alice, served(Tools(Settled(alice))) as client:
             assert await Pair(alice, bob, client).read() == [("one", True)]
 
 
@@ -277,7 +290,7 @@ async def test_a_cancelled_wait_ends_at_once_and_leaves_no_waiter(home: Path, er
         await until(lambda: waits(pair.alice), pair.client)
 
         pair.client.cancel(read)
-        await until(lambda: asyncio.all_tasks() == before, pair.client)
+        await until(lambda: asyncio.all_tasks() <= before, pair.client)
         assert not waits(pair.alice)
         assert not pair.client.has_answer(read)
 
@@ -322,14 +335,10 @@ async def test_calls_that_run_together_are_answered_under_their_own_ids(home: Pa
         client = pair.client
         waiting = [client.begin_call("peer_messages", wait_ms=30_000, request_id=f"w{n}") for n in range(2)]
         await until(lambda: waits(pair.alice), client)
-        [peer] = (await client.call("list_peers"))["peers"]
-        sends = [
-            client.begin_call("message_peer", target=peer["target"], message=f"m{number}", request_id=number)
-            for number in range(100, 110)
-        ]
-        states = [(await client.content(one, "message_peer"))["status"] for one in sends]
-        assert set(states) <= {"queued", "accepted"}
-        assert not any(client.has_answer(one) for one in waiting)
+        lists = [client.begin_call("list_peers", request_id=number) for number in range(100, 110)]
+        for one in reversed(lists):
+            assert len((await client.content(one, "list_peers"))["peers"]) == 1
+        assert not any(map(client.has_answer, waiting))
 
         await pair.send("only one of them gets it")
         await until(lambda: any(map(client.has_answer, waiting)), client)
@@ -343,6 +352,29 @@ async def test_calls_that_run_together_are_answered_under_their_own_ids(home: Pa
         assert [message["text"] for message in messages] == ["and the other this"]
 
 
+async def test_messages_that_are_sent_together_arrive_in_their_order(home: Path):
+    async with a_pair(home) as pair:
+        [peer] = (await pair.client.call("list_peers"))["peers"]
+        arguments = [{"target": peer["target"], "message": str(number)} for number in range(20)]
+        pair.client.send(
+            *(
+                mcp_frames.request(f"s{one['message']}", "tools/call", call, era=HANDSHAKE)
+                for one in arguments
+                for call in [{"name": "message_peer", "arguments": one}]
+            )
+        )
+        for number in range(20):
+            sent = await pair.client.content(f"s{number}", "message_peer")
+            assert sent["status"] in {"queued", "accepted"}
+
+        texts: list[str] = []
+        async with asyncio.timeout(WAIT_S):
+            while len(texts) < 20:
+                answer = await AdapterApi(Settled(pair.bob)).request(None, "session.read", {"wait_ms": 5_000})
+                texts += [message["text"] for message in answer["messages"]]
+        assert texts == [str(number) for number in range(20)]
+
+
 async def test_more_calls_than_may_run_at_once_are_refused_and_the_rest_goes_on(home: Path):
     async with a_pair(home, requests=2) as pair:
         running = [pair.client.begin_call("peer_messages", wait_ms=30_000) for _ in range(2)]
@@ -352,7 +384,6 @@ async def test_more_calls_than_may_run_at_once_are_refused_and_the_rest_goes_on(
         assert refused.value.body["retry_after_ms"] > 0
 
         pair.client.cancel(running[0])
-        await pair.client.answered_so_far()
         assert (await pair.client.call("list_peers"))["self"]["name"] == "alice"
 
 
@@ -413,9 +444,7 @@ async def test_an_unknown_notification_is_not_answered():
 @pytest.mark.parametrize("request_id", [0, -1, 1, 2**63, "", "1", "é😀", "\ud800", "x" * 10_000])
 async def test_an_id_comes_back_as_it_was(request_id: str | int):
     async with without_session() as client:
-        client.write(
-            mcp_frames.json.dumps(mcp_frames.request(request_id, "ping", era=HANDSHAKE)).encode() + b"\n"
-        )
+        client.write(json.dumps(mcp_frames.request(request_id, "ping", era=HANDSHAKE)).encode() + b"\n")
         answer = await client.frame()
         assert (type(answer["id"]), answer["id"]) == (type(request_id), request_id)
 
@@ -722,13 +751,9 @@ async def test_a_fault_inside_is_told_without_its_cause_and_ends_nothing(era: Er
 
 
 async def test_a_session_that_ends_under_a_call_does_not_leave_it_unanswered(home: Path):
-    async with served(Tools(NoSessions())) as client:
-        await client.open()
-        async with coordinators(layout_at(home), "alice") as [alice]:
-            async with served(Tools(Settled(alice))) as other:
-                await other.open()
-                waiting = other.begin_call("peer_messages", wait_ms=1_000)
-                await until(lambda: waits(alice), other)
-                await alice.stop()
-                with pytest.raises(Refused):
-                    await other.content(waiting, "peer_messages")
+    async with a_pair(home) as pair:
+        waiting = pair.client.begin_call("peer_messages", wait_ms=1_000)
+        await until(lambda: waits(pair.alice), pair.client)
+        await pair.alice.stop()
+        with pytest.raises(Refused):
+            await pair.client.content(waiting, "peer_messages")

@@ -2,23 +2,32 @@
 
 import json
 import os
+import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from herd.core.identity import peer_id_of, target_of
-from herd.core.locks import HeldLock, Owner, probe
+from herd.core.errors import InvalidParams, RecoveryRequired
+from herd.core.identity import SessionName, peer_id_of, target_of
+from herd.core.locks import HeldLock, LockState, Owner, probe, wait_until_free
 from herd.core.paths import Layout
 from herd.core.processes import start_token
 from herd.presence.record import Record, decode
 from herd.presence.registry import Registry, names_of
+from herd.presence.session_file import read_session_file, write_session_file
+from tests.fakes.herd_session import HerdSession, SessionEndedError
 from tests.fakes.records import bytes_of, layout_at, put, seen, session_of
+from tests.fakes.watching import command_line_of
+from tests.processes.conftest import Machine
 
 ROOT = Path(__file__).parents[2]
 BOUND_S = 30
@@ -329,3 +338,356 @@ def test_a_session_in_another_pid_namespace_is_listed_and_gone_when_it_is_killed
         process.kill()
         HeldLock.acquire(layout.session_lock(ME.key), wait_ms=BOUND_S * 1_000).release()
         assert registry.listed() == []
+
+
+# --- whole sessions --------------------------------------------------------------------------------
+
+ALICE, BOB = SessionName("claude", "alice"), SessionName("codex", "bob")
+HERDR = {
+    "HERDR_ENV": "1",
+    "HERDR_SOCKET_PATH": "/run/user/7/herdr.sock",
+    "HERDR_PANE_ID": "pane-7",
+    "HERDR_TAB_ID": "tab-7",
+    "HERDR_WORKSPACE_ID": "workspace-7",
+}
+SMALL = 256
+"""Bytes that a file may have where nothing but an owner record is to be written any more."""
+
+
+def record_in(machine: Machine, session: SessionName) -> dict[str, Any]:
+    with open(machine.layout.record(session.key), "rb") as file:
+        record: dict[str, Any] = json.load(file)
+    return record
+
+
+def names_listed_by(session: HerdSession) -> list[str]:
+    return [str(peer["name"]) for peer in session.request("session.list")["peers"]]
+
+
+def target_shown_to(session: HerdSession, name: str) -> str:
+    [target] = [peer["target"] for peer in session.request("session.list")["peers"] if peer["name"] == name]
+    return str(target)
+
+
+def taken_by(session: HerdSession) -> list[str]:
+    """Wait until messages are there, confirm them, and give their texts."""
+    messages = session.request("session.read", wait_ms=20_000)["messages"]
+    if messages:
+        ids = [message["message_id"] for message in messages]
+        session.request("session.confirm", message_ids=ids, evidence="a test")
+    return [message["text"] for message in messages]
+
+
+@contextmanager
+def git_replaced(folder: Path, script: str) -> Iterator[dict[str, str]]:
+    """Put another `git` first on the path of a session; give the variables that do."""
+    programs = folder / "programs"
+    programs.mkdir()
+    (programs / "git").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    (programs / "git").chmod(0o755)
+    yield {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+
+@pytest.mark.requirement("H-presence-05", "H-presence-06")
+def test_the_record_that_stands_before_the_first_look_up_says_all_but_what_is_looked_up(machine, tmp_path):
+    folder = tmp_path / "a folder of wörk"
+    folder.mkdir()
+    os.mkfifo(tmp_path / "seen")
+    reading = os.open(tmp_path / "seen", os.O_RDONLY | os.O_NONBLOCK)
+    peers = f"{machine.layout.peers}/{ALICE.key}.json"
+    with git_replaced(tmp_path, f"cat {peers} >{tmp_path}/seen") as path:
+        alice = machine.session("claude", "alice", cwd=folder, environ={**HERDR, **path}, name="alice")
+        try:
+            assert select.select([reading], [], [], BOUND_S)[0], "nothing was looked up"
+            first = json.loads(os.read(reading, 65_536))
+        finally:
+            os.close(reading)
+    me = alice.request("session.whoami")
+
+    assert first["session"] == {"host": "claude", "session_id": "alice", "created": ""}
+    assert first["claim"] == {
+        "pid": alice.pid,
+        "start": start_token(alice.pid),
+        "id": record_in(machine, ALICE)["claim"]["id"],
+    }
+    assert first["build"] == me["build"]
+    assert first["presence"] == {
+        "role": "lead",
+        "socket": "/run/user/7/herdr.sock",
+        "cwd": str(folder),
+        "name": "alice",
+        "pane_id": "pane-7",
+        "tab_id": "tab-7",
+        "workspace_id": "workspace-7",
+    }
+
+
+@pytest.mark.requirement("H-presence-09")
+@pytest.mark.parametrize(
+    "script", ["exit 128", 'exec 3<>"$0.pipe"; read line <&3', "head -c 100000 /dev/zero"]
+)
+def test_a_look_up_that_fails_or_does_not_return_leaves_presence_socket_and_mail_working(
+    machine, tmp_path, script
+):
+    with git_replaced(tmp_path, script) as path:
+        os.mkfifo(tmp_path / "programs" / "git.pipe")
+        alice = machine.session("claude", "alice", environ=path, name="alice")
+        bob = machine.session("codex", "bob", environ=path, name="bob")
+
+        assert names_listed_by(bob) == ["alice"]
+        bob.request("session.send", target=target_shown_to(bob, "alice"), message="to you")
+        assert taken_by(alice) == ["to you"]
+        alice.request("session.send", target=target_shown_to(alice, "bob"), message="and back")
+        assert taken_by(bob) == ["and back"]
+        assert {record.session for record in Registry(machine.layout).listed()} == {ALICE, BOB}
+
+
+@pytest.mark.requirement("H-presence-11")
+def test_the_cwd_is_what_the_host_says_and_no_checkout_takes_its_place(machine, tmp_path):
+    checkout, linked = tmp_path / "checkout", tmp_path / "linked"
+    (checkout / "deep" / "er").mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", "-b", "topic", checkout], check=True)
+    linked.symlink_to(checkout / "deep")
+    alice = machine.session("claude", "alice", cwd=checkout / "deep", name="alice")
+    bob = machine.session("codex", "bob", name="bob")
+
+    def cwds() -> set[str]:
+        [entry] = bob.request("session.list")["peers"]
+        return {entry["cwd"], record_in(machine, ALICE)["presence"]["cwd"]}
+
+    assert cwds() == {str(checkout / "deep")}
+    for cwd in (str(linked / "er"), str(checkout), "/", "/gone/for ever"):
+        alice.request("session.update", cwd=cwd)
+        assert cwds() == {cwd}
+
+
+@pytest.mark.requirement("A-ident-01", "A-ident-02", "H-presence-01")
+@pytest.mark.parametrize("session_id", ["x", "ü \U0001f469" * 128])
+def test_a_session_keeps_its_id_and_target_through_restarts_and_every_instance_has_an_id_of_its_own(
+    machine, session_id
+):
+    session = SessionName("claude", session_id)
+    instances, claims, targets = set(), set(), set()
+    for number in range(3):
+        one = machine.session("claude", session_id)
+        targets.add(one.request("session.whoami")["target"])
+        assert os.listdir(machine.layout.peers) == [f"{session.key}.json"]
+        record = record_in(machine, session)
+        assert record["session"]["session_id"] == session_id
+        assert record["presence"]["role"] == "lead"
+        instances.add(uuid.UUID(record["instance"]["id"]))
+        claims.add(record["claim"]["id"])
+        if number % 2:
+            one.kill()
+        else:
+            assert one.end() == 0
+
+    assert targets == {target_of("lead", session.key)}
+    assert (len(instances), len(claims)) == (3, 3)
+
+
+@pytest.mark.requirement("A-ident-01")
+@pytest.mark.parametrize("session_id", ["", "x" * 513, "a\0b", "\ud800"])
+def test_an_id_outside_1_to_512_characters_or_that_is_no_text_starts_nothing(machine, session_id):
+    starting = machine.starting(None)
+
+    with pytest.raises(InvalidParams, match="session_id"):
+        starting.request("session.bind", host="claude", session_id=session_id, cwd="/")
+    assert os.listdir(machine.layout.peers) == os.listdir(machine.layout.sessions) == []
+
+
+@pytest.mark.requirement("H-presence-04")
+def test_sessions_on_different_sockets_find_each_other_and_exchange_messages(machine):
+    elsewhere = {**HERDR, "HERDR_SOCKET_PATH": "/run/user/7/other.sock"}
+    sessions = {
+        name: machine.session("claude", name, environ=environ, name=name)
+        for name, environ in (("none", {}), ("one", HERDR), ("other", elsewhere))
+    }
+
+    sockets = {record_in(machine, SessionName("claude", name))["presence"]["socket"] for name in sessions}
+    assert sockets == {"none", "/run/user/7/herdr.sock", "/run/user/7/other.sock"}
+    for name, session in sessions.items():
+        others = set(sessions) - {name}
+        assert set(names_listed_by(session)) == others
+        for other in others:
+            session.request("session.send", target=target_shown_to(session, other), message=f"from {name}")
+            assert taken_by(sessions[other]) == [f"from {name}"]
+
+
+@pytest.mark.requirement("H-kinds-01")
+def test_a_session_that_cannot_write_down_its_kind_puts_nothing_on_record(machine):
+    put(machine.layout.session_folder(ALICE.key), b"in the way")
+    before = os.stat(machine.layout.peers).st_mtime_ns
+
+    with pytest.raises(SessionEndedError, match="UNSAFE_ENDPOINT"):
+        machine.starting("claude", "alice").ready()
+
+    assert os.stat(machine.layout.peers).st_mtime_ns == before  # nothing came into it, nor left it
+
+
+@pytest.mark.requirement("H-kinds-01")
+def test_the_kind_is_written_at_the_first_start_and_stays(machine):
+    for _ in range(2):
+        alice = machine.session("claude", "alice")
+        with open(machine.layout.session_file(ALICE.key), "rb") as file:
+            assert json.load(file)["kind"] == record_in(machine, ALICE)["kind"] == "ordinary"
+        assert alice.end() == 0
+
+    durable = read_session_file(machine.layout, ALICE.key)
+    assert durable is not None
+    write_session_file(machine.layout, durable._replace(kind="managed"))
+    machine.session("claude", "alice")
+    assert record_in(machine, ALICE)["kind"] == "managed"
+
+
+@pytest.mark.requirement("A-presence-09")
+def test_neither_records_nor_listings_hold_text_tokens_or_arguments(machine):
+    alice = machine.session("claude", "alice", name="alice")
+    bob = machine.session("codex", "bob", name="bob")
+    bob.request(
+        "session.send", target=target_shown_to(bob, "alice"), message="a secret text", topic="a topic"
+    )
+    assert taken_by(alice) == ["a secret text"]
+    tokens = [Path(machine.layout.token(session.key)).read_bytes() for session in (ALICE, BOB)]
+    arguments = [word for word in command_line_of(alice.pid).split(b"\0") if b"main" in word]
+
+    shown = [Path(machine.layout.record(session.key)).read_bytes() for session in (ALICE, BOB)]
+    shown += [json.dumps(session.request("session.list")).encode() for session in (alice, bob)]
+    shown += [machine.shell.run("peers", *words).stdout for words in ((), ("--json",))]
+
+    assert all(len(token) >= 32 for token in tokens)
+    assert arguments
+    for hidden in (b"a secret text", b"a topic", b"PRIVATE", *tokens, *arguments):
+        assert not any(hidden in place for place in shown)
+
+
+@pytest.mark.requirement("A-ident-06")
+def test_mail_to_a_peer_id_never_reaches_the_next_instance_and_mail_to_a_target_does(machine):
+    machine.session("claude", "alice", name="alice").request("session.whoami")
+    first = record_in(machine, ALICE)["instance"]["id"]
+    target, peer_id = target_of("lead", ALICE.key), peer_id_of(first)
+    sent = machine.shell.run("send", peer_id, "to that very one")
+    assert sent.status == 0, sent.stderr
+    os.kill(record_in(machine, ALICE)["claim"]["pid"], signal.SIGKILL)
+    wait_until_free(machine.layout.session_lock(ALICE.key))
+    second = machine.session("claude", "alice", name="alice")
+    assert record_in(machine, ALICE)["instance"]["id"] != first
+
+    refused = machine.shell.run("send", peer_id, "for the one before", "--json")
+    assert refused.status != 0
+    assert refused.refusal["code"] in {"UNKNOWN_TARGET", "TARGET_ENDED", "PEER_OFFLINE"}
+    assert machine.shell.run("send", target, "for whoever you are now").status == 0
+    assert taken_by(second) == ["to that very one", "for whoever you are now"]
+
+
+@pytest.mark.requirement("C5")
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_stranger_with_the_pid_and_the_socket_of_a_killed_session_is_not_it_and_gets_no_text(
+    machine, listens
+):
+    bob = machine.session("codex", "bob", name="bob")
+    alice = machine.session("claude", "alice", name="alice")
+    target = target_shown_to(bob, "alice")
+    record = record_in(machine, ALICE)
+    endpoint = record["instance"]["socket"]
+    alice.kill()
+    os.unlink(endpoint)
+    with ExitStack() as stack:
+        stranger = stack.enter_context(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
+        claim = {"pid": stranger.pid, "start": "another:1:1", "id": record["claim"]["id"]}
+        put(machine.layout.record(ALICE.key), bytes_of({**record, "claim": claim}))
+        put(machine.layout.session_lock(ALICE.key), bytes_of(claim).ljust(255) + b"\n")
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        if listens:
+            listener.bind(endpoint)
+            os.chmod(endpoint, 0o600)
+            listener.listen()
+
+        assert names_listed_by(bob) == []
+        assert b"alice" not in machine.shell.run("peers").stdout
+        answers = [bob.request("session.send", target=target, message="for alice alone")]
+        answers.append(machine.shell.run("send", target, "for alice alone", "--json").json)
+
+        assert [answer["peer_running"] for answer in answers] == [False, False]
+        if listens:
+            listener.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                listener.accept()  # nobody even called
+    assert taken_by(machine.session("claude", "alice")) == ["for alice alone"] * 2
+
+
+@contextmanager
+def full_disk_for(session: HerdSession) -> Iterator[None]:
+    """Let a process write no file beyond the size of an owner record, as on a disk without a free block."""
+    resource.prlimit(session.pid, resource.RLIMIT_FSIZE, (SMALL, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.prlimit(session.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+
+
+@pytest.mark.requirement("H-presence-20", "H-presence-22", "H-presence-23", "H-locks-01")
+def test_a_session_that_cannot_write_its_state_is_withdrawn_at_once_and_comes_back_by_itself(machine):
+    alice = machine.session("claude", "alice", name="alice")
+    bob = machine.session("codex", "bob", name="bob")
+    to_alice, to_bob = target_shown_to(bob, "alice"), target_shown_to(alice, "bob")
+    bob.request("session.send", target=to_alice, message="before")
+    alice.request("session.send", target=to_bob, message="from me")
+    assert taken_by(bob) == ["from me"]
+    claim = record_in(machine, ALICE)["claim"]
+
+    with full_disk_for(alice):
+        with pytest.raises(RecoveryRequired):
+            alice.request("session.send", target=to_bob, message="lost disk")
+        assert names_listed_by(bob) == []
+        state = probe(machine.layout.session_lock(ALICE.key))
+        assert state == LockState(held=True, owner=Owner(claim["pid"], claim["start"], None))
+        queued = bob.request("session.send", target=to_alice, message="meanwhile")
+        assert queued["status"] == "queued"
+
+    # It tries again by itself, and tells bob when it is back.
+    receipts: list[str] = []
+    cursor = bob.request("session.read")["cursor"]
+    while queued["message_id"] not in receipts:
+        told = bob.request("session.read", after=cursor, wait_ms=20_000)
+        assert not told["timed_out"]
+        cursor = told["cursor"]
+        receipts += [receipt["message_id"] for receipt in told["receipts"]]
+    assert names_listed_by(bob) == ["alice"]
+    again = record_in(machine, ALICE)["claim"]
+    assert (again["pid"], again["start"]) == (claim["pid"], claim["start"])
+    assert again["id"] not in {claim["id"], None}
+    assert taken_by(alice) == ["before", "meanwhile"]
+
+
+@pytest.mark.requirement("H-presence-20")
+def test_a_session_that_finds_its_state_malformed_is_on_record_and_not_present(machine):
+    alice = machine.session("claude", "alice", name="alice")
+    bob = machine.session("codex", "bob", name="bob")
+    bob.request("session.send", target=target_shown_to(bob, "alice"), message="before")
+    assert alice.end() == 0
+    put(machine.layout.mailbox(ALICE.key), b"no database" * 1_000)
+
+    machine.session("claude", "alice", name="alice")
+
+    record = record_in(machine, ALICE)
+    assert "presence" not in record
+    assert record["claim"]["id"] is None
+    assert names_listed_by(bob) == []
+
+
+@pytest.mark.requirement("H-locks-01")
+def test_the_lock_is_taken_before_the_first_record_and_held_until_the_session_has_ended(machine):
+    path = machine.layout.session_lock(ALICE.key)
+    before = os.stat(machine.layout.peers).st_mtime_ns
+    with HeldLock.acquire(path), pytest.raises(SessionEndedError, match="SESSION_HELD"):
+        machine.starting("claude", "alice").ready()
+    assert os.stat(machine.layout.peers).st_mtime_ns == before  # without the lock no record came
+
+    alice = machine.session("claude", "alice")
+    assert probe(path).held
+    owner = probe(path).owner
+    assert owner is not None
+    assert owner._asdict() == record_in(machine, ALICE)["claim"]
+    assert alice.end() == 0
+    assert not probe(path).held

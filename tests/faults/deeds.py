@@ -1,0 +1,148 @@
+"""What a forked process does: coordinate a session, or visit one that sleeps.
+
+It owns the insides of those processes: what they serve, and where and when they die. Importing it imports
+everything that such a process may ever need.
+"""
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import cryptography.hazmat.primitives.asymmetric.ed25519
+import filelock
+import uuid_utils.compat  # noqa: F401 - imported at the first send, and here before any fork
+
+from assignments.worktrees.fake import FakeTopology
+from herd.coordinator.adapter_api import AdapterApi, Settled
+from herd.coordinator.coordinator import Coordinator, coordinate
+from herd.coordinator.opening import Opening
+from herd.core.build import running_build
+from herd.core.config import Place
+from herd.core.identity import SessionName
+from herd.core.limits import DEFAULT_LIMITS
+from herd.core.paths import open_layout
+from herd.rpc.connection import Connection
+
+MACHINE = "a machine of the tests"
+
+running_build()  # it reads every file of ours; a child has what the server read
+
+
+class Fate:
+    """Where a process dies or stops, and the record of every step that it took.
+
+    Args:
+        log: The file that gets a line for each step; empty for none.
+        at: The step at which something happens, empty for nowhere.
+        nth: At which passing.
+        what: `kill`, or `freeze`: then the thread that took the step goes no further.
+        behind: Count passings only from the first time that this step was taken.
+    """
+
+    def __init__(self, *, log: str = "", at: str = "", nth: int = 1, what: str = "kill", behind: str = "") -> None:
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600) if log else -1
+        self._at, self._nth, self._what, self._behind = at, nth, what, behind
+        self._taken: Counter[str] = Counter()
+
+    def __call__(self, step: str) -> None:
+        if self._log >= 0:
+            os.write(self._log, f"{step}\n".encode())
+        if self._behind and step == self._behind:
+            self._behind = ""
+        if step != self._at or self._behind:
+            return
+        self._taken[step] += 1
+        if self._taken[step] == self._nth:
+            self._die()
+
+    def _die(self) -> None:
+        if self._what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        threading.Event().wait()
+
+
+class _Host:
+    """Serves the tools of a session, and as `command.*` a command line of it; `test.*` is for tests."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.tools = AdapterApi(Settled(coordinator))
+        self._command = AdapterApi(Settled(coordinator), command=True)
+
+    async def request(self, connection: Connection, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "test.disk":
+            _limit_files(params["bytes"])
+            return {}
+        if method.startswith("command."):
+            method = method.replace("command.", "session.", 1)
+            return await self._command.request(connection, method, params)
+        return await self.tools.request(connection, method, params)
+
+    def notification(self, connection: Connection, method: str, params: dict[str, Any]) -> None:
+        pass
+
+
+def coordinate_session(
+    channel: socket.socket,
+    *,
+    home: str,
+    host: str,
+    session_id: str,
+    fate: dict[str, Any] | None = None,
+    dies_after_s: float = 0,
+    of_its_own_time: bool = False,
+) -> None:
+    """Coordinate a session and serve its host on the channel, until the channel ends.
+
+    Args:
+        channel: Speaks JSON-RPC lines.
+        home: The data root.
+        host: The host's word.
+        session_id: The host's own id.
+        fate: The arguments of a `Fate`.
+        dies_after_s: Seconds after which the kernel ends the process, whatever it is doing; 0 for never.
+        of_its_own_time: Whether those are seconds of computing rather than of waiting.
+    """
+    _die_after(dies_after_s, of_its_own_time=of_its_own_time)
+    session = SessionName(host, session_id)
+    step = Fate(**fate) if fate else None
+    opening = Opening(
+        layout=open_layout(home, machine=MACHINE),
+        session=session,
+        cwd=f"/work/{session_id}",
+        limits=DEFAULT_LIMITS,
+        topology=FakeTopology({}),
+        place=Place("none"),
+        name=session_id,
+        **({"step": step} if step else {}),
+    )
+    asyncio.run(_served(opening, channel))
+
+
+async def _served(opening: Opening, channel: socket.socket) -> None:
+    async with coordinate(opening) as coordinator:
+        reader, writer = await asyncio.open_connection(sock=channel)
+        host = _Host(coordinator)
+        await Connection(reader, writer, host).run()
+        host.tools.ended()
+
+
+def _die_after(seconds: float, *, of_its_own_time: bool) -> None:
+    """Let the kernel end this process: the default action of a timer's signal asks nobody."""
+    if seconds:
+        signal.setitimer(signal.ITIMER_PROF if of_its_own_time else signal.ITIMER_REAL, seconds)
+
+
+def _limit_files(size: int) -> None:
+    """Let every write fail that would go beyond this size of its file; -1 ends that."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size if size >= 0 else hard, hard))
+
+
+DEEDS: dict[str, Callable[..., None]] = {"coordinate": coordinate_session}
