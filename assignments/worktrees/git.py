@@ -55,9 +55,12 @@ class GitTopology:
             async with asyncio.timeout(SUBPROCESS_S):
                 output, _ = await child.communicate()
         except TimeoutError:
-            child.kill()
-            await child.wait()
             return None
+        finally:
+            # Also where its session ends meanwhile: nothing that it started outlives it.
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
         return output.decode("utf-8", "replace") if child.returncode == 0 else None
 
 

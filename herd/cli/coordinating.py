@@ -4,6 +4,7 @@ The command's thread stays free for what blocks: standard input, a full pipe, a 
 """
 
 import asyncio
+import signal
 import threading
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -35,7 +36,7 @@ class OwnCoordinator:
         self._loop = asyncio.new_event_loop()
         self._done = asyncio.Event()
         self._thread = threading.Thread(target=self._serve, name="coordinator", daemon=True)
-        self._thread.start()
+        _start_without_interrupts(self._thread)
         try:
             self._ready.wait()
         except BaseException:  # a person interrupted: what has begun is ended in order
@@ -89,6 +90,18 @@ class OwnCoordinator:
             self._ready.set()
             await self._done.wait()
             self._api.ended()
+
+
+def _start_without_interrupts(thread: threading.Thread) -> None:
+    """Start a thread, and with it all that it starts, to which the kernel gives no interrupt.
+
+    One that another thread got would not wake the command's own, which raises it: Ctrl-C were lost.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _only(fault: BaseException) -> BaseException:

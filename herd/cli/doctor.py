@@ -120,15 +120,29 @@ def _machine(source: str) -> Finding:
 def _data_root(home: str, machine: str, found: list[Layout]) -> Findings:
     root = os.path.join(home, machine_folder(machine))
     require_local_locks(root)
-    if os.path.lexists(home):
-        checked_folder(home)
     if not os.path.lexists(root):
-        yield Finding("data root", ok=True, detail=f"{root} is not there yet; the first session makes it")
+        yield _absent(home, root)
         return
     layout = open_layout(home, machine=machine)
     found.append(layout)
     kind = filesystem_type(layout.root) or "a file system of unknown type"
     yield Finding("data root", ok=True, detail=f"{layout.root} on {kind}")
+
+
+def _absent(home: str, root: str) -> Finding:
+    if os.path.lexists(home):
+        checked_folder(home)
+    there = home
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK):
+        return Finding("data root", ok=True, detail=f"{root} is not there yet; the first session makes it")
+    return Finding(
+        "data root",
+        ok=False,
+        detail=f"{root} cannot be made: {there} is no folder in which you may make one",
+        next_step="Set HERD_HOME to a place of yours.",
+    )
 
 
 def _records(layout: Layout) -> Findings:

@@ -17,6 +17,10 @@ HELP = "list the sessions you can write to"
 DESCRIPTION = "List the sessions that this one can write to. Being listed is a hint, not a permission."
 
 
+_OF_WHOAMI = ("build", "socket")
+"""What a session may be shown about itself, and a list does not repeat each time."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_as(parser)
@@ -47,5 +51,5 @@ def listing(context: Context, name: str | None, query: str | None) -> dict[str, 
     caller = context.caller(name)
     peers = eligible(context.registry.listed(), as_party(caller), OrdinaryLeads())
     entries = [entry for entry in entries_of(peers) if query is None or matches(entry, query)]
-    me = {field: value for field, value in self_view(context, caller).items() if field != "build"}
+    me = {field: value for field, value in self_view(context, caller).items() if field not in _OF_WHOAMI}
     return {"self": me, "peers": entries}

@@ -72,6 +72,7 @@ class Coordinator(Joined):
         self._locks = locks
         self._token = secrets.token_hex(32)
         self._presenting: Presenting | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._left: list[Outgoing] | None = None
         self._taken_up = False
 
@@ -81,7 +82,8 @@ class Coordinator(Joined):
         token = self.opening.layout.token(self.own.key)
         await in_thread(replace_private, token, self._token.encode())
         self._presenting = self._presented(await self.listening.open())
-        self.tasks.create_task(self.listening.keep(self.withdraw, self._moved, self.health.observed))
+        keeping = self.listening.keep(self.withdraw, self._moved, self.health.observed)
+        self._keeping = self.tasks.create_task(keeping)
         if mendable:
             self.tasks.create_task(self.health.keep())
         if self.health.fault is not None:
@@ -97,6 +99,9 @@ class Coordinator(Joined):
             async with asyncio.timeout(SETTLE_S):
                 await self.routes.written()
                 await self.owing.told()
+        if self._keeping is not None:
+            self._keeping.cancel()  # or it would bind the socket again whose file goes now
+            await asyncio.wait({self._keeping})
         # First the callers, whose requests run in tasks of ours too.
         await self.listening.close()
         await self.tasks.cancel()

@@ -19,6 +19,9 @@ from herd.mail.reach import Reach
 from herd.mail.receipts import ACCEPTED
 from herd.mail.steps import OFFER_AFTER, OFFER_BEFORE, Step, no_step
 
+_TRIED = 3
+"""Tries in vain after which an ending session leaves without telling a sender, who may be ending itself."""
+
 
 class Owing:
     """Tells receipts, one sender at a time and every sender by itself.
@@ -99,7 +102,8 @@ class Owing:
                         return
                     continue
                 attempt += 1
-                self._pausing.add(key)
+                if attempt > _TRIED:
+                    self._pausing.add(key)
                 self._moved.set()
                 self._waits()
                 await first_of(again, self._clock, pause_ms(attempt, self._jitter()) / 1000)

@@ -18,7 +18,7 @@ from herd.coordinator.lanes import Lanes
 from herd.coordinator.listing import Listing, Recipient
 from herd.coordinator.own import Own
 from herd.coordinator.tasks import Tasks
-from herd.core.clock import Clock
+from herd.core.clock import Clock, first_of
 from herd.core.errors import EligibilityUnverified
 from herd.core.limits import SEND_WAIT_MS
 from herd.core.paths import Layout
@@ -49,6 +49,14 @@ class _Queued(NamedTuple):
     row: Outgoing
     new: bool
     evidenced: list[Incoming]
+
+
+class _Told:
+    """One call that waits for what becomes of its message."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.progress: Progress | None = None
 
 
 class Sending:
@@ -102,13 +110,13 @@ class Sending:
         self._step = step
         self._drafting = Drafting(layout, own, mailbox, clock=clock)
         self._lanes = Lanes()
-        self._waiting: dict[str, list[asyncio.Future[Progress]]] = {}
+        self._waiting: dict[str, list[_Told]] = {}
 
     def progressed(self, progress: Progress) -> None:
         """Tell whoever waits for a message what became of it."""
-        for future in self._waiting.get(progress.receipt.message_id, []):
-            if not future.done():
-                future.set_result(progress)
+        for told in self._waiting.get(progress.receipt.message_id, []):
+            told.progress = told.progress or progress
+            told.event.set()
 
     async def send(self, submission: Submission, *, command: bool) -> Sent:
         """Queue a message and give what it reached within `SEND_WAIT_MS`.
@@ -181,29 +189,31 @@ class Sending:
         return Party(key, file.role if file else None, file.kind if file else None)
 
     @contextmanager
-    def _told(self, message_id: str) -> Iterator["asyncio.Future[Progress]"]:
-        """Give what the first progress of a message will end."""
-        future: asyncio.Future[Progress] = asyncio.get_running_loop().create_future()
+    def _told(self, message_id: str) -> Iterator[_Told]:
+        """Give what is told the first progress of a message."""
+        told = _Told()
         waiting = self._waiting.setdefault(message_id, [])
-        waiting.append(future)
+        waiting.append(told)
         try:
-            yield future
+            yield told
         finally:
-            waiting.remove(future)
+            waiting.remove(told)
             if not waiting:
                 self._waiting.pop(message_id, None)
 
-    async def _reached(self, row: Outgoing, told: "asyncio.Future[Progress]") -> Sent:
-        if row.receipt.state != PENDING:
-            return Sent(row, running=True)
-        try:
-            async with asyncio.timeout(SEND_WAIT_MS / 1000):
-                progress = await told
-        except TimeoutError:
-            return Sent(row, running=True)
+    async def _reached(self, row: Outgoing, told: _Told) -> Sent:
+        if row.receipt.state == PENDING:
+            await first_of(told.event, self._clock, SEND_WAIT_MS / 1000)
+        progress = told.progress
+        if row.receipt.state != PENDING or progress is None:
+            return Sent(row, running=self._runs(row.recipient_key))
         if progress.receipt.state == REJECTED and progress.refusal is not None:
             raise progress.refusal
         return Sent(row._replace(receipt=progress.receipt), progress.running)
+
+    def _runs(self, key: str) -> bool:
+        record = self._registry.record(key)
+        return record is not None and self._registry.lives(record)
 
 
 def _confirmed_by(connection: sqlite3.Connection, reply: Outgoing, now_ms: int) -> list[Incoming]:

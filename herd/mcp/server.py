@@ -5,7 +5,6 @@ matter, what a tool does `herd.mcp.tools`'.
 """
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import Any
 
@@ -19,8 +18,6 @@ from herd.mcp.subscriptions import Subscriptions
 from herd.mcp.tools import TOOLS, Tools
 
 _READ_BYTES = 65_536
-
-_log = logging.getLogger("herd.mcp")
 
 
 class Server:
@@ -62,7 +59,7 @@ class Server:
                 while True:
                     for line in lines.feed(data):
                         await self._take(line, group)
-                    data = await self._reader.read(_READ_BYTES)
+                    data = await self._more()
                     if not data:
                         break
                 self._calls.stop()
@@ -80,6 +77,12 @@ class Server:
             await self._write({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
         for frame in self._subscriptions.changed(kind):
             await self._write(frame)
+
+    async def _more(self) -> bytes:
+        try:
+            return await self._reader.read(_READ_BYTES)
+        except OSError:
+            return b""  # the host went while answers were being written to it
 
     async def _take(self, line: bytes | None, group: asyncio.TaskGroup) -> None:
         request_id: RequestId | None = None
@@ -170,7 +173,5 @@ class Server:
     async def _write(self, frame: dict[str, Any]) -> None:
         # Written whole before anything else can run; only the wait for room is a suspension.
         self._writer.write(encoded(frame))
-        try:
+        with suppress(OSError):  # the host is gone; its end of input follows
             await self._writer.drain()
-        except OSError:
-            _log.warning("mcp.write.failed")  # the host is gone; its end of input follows

@@ -109,10 +109,9 @@ class Registry:
     def owner(self, record: Record) -> Owner | None:
         """Give the owner record of the session's lock while it is held, else None."""
         try:
-            state = probe(self._layout.session_lock(record.key))
+            return probe(self._layout.session_lock(record.key)).owner
         except (HerdError, OSError):
             return None  # unverifiable is not free, and nobody is listed on it
-        return state.owner if state.held else None
 
     def lives(self, record: Record) -> bool:
         """Tell whether the very instance in this record lives: its lock is held by its process.

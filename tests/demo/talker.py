@@ -1,4 +1,4 @@
-"""A minimal client of one session's coordinator, as a host's extension is one: JSON-RPC over its stdio."""
+"""A minimal agent's host: it starts `herd mcp` for a session, calls tools and runs shell commands for it."""
 
 import json
 import select
@@ -8,46 +8,68 @@ from pathlib import Path
 from typing import Any
 
 _BOUND_S = 30
+_HERD = (sys.executable, "-m", "herd.cli.main")
+
+# As Claude Code does: its word, and the variable that its shell commands get.
+_HOST = "claude"
+_VARIABLE = "CLAUDE_CODE_SESSION_ID"
 
 
 class Talker:
-    """One session: its process, and a way to ask it.
+    """One session: its MCP server, and a way to ask it.
 
     Args:
-        host: The host's word.
         session_id: The host's own id of the session.
         name: The name it is listed under.
         cwd: Where it works.
-        environment: All that the process sees.
+        environment: All that its processes see.
     """
 
-    def __init__(self, host: str, session_id: str, name: str, cwd: Path, environment: dict[str, str]) -> None:
+    def __init__(self, session_id: str, name: str, cwd: Path, environment: dict[str, str]) -> None:
         self.name = name
-        command = (sys.executable, "-m", "herd.cli.main", "session")
-        words = ("--host", host, "--session", session_id, "--name", name)
+        self._cwd = cwd
+        self._environment = {**environment, _VARIABLE: session_id}
         self._process = subprocess.Popen(
-            (*command, *words), cwd=cwd, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            (*_HERD, "mcp", "--host", _HOST, "--session", session_id, "--name", name),
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         self._last_id = 0
         self._buffer = b""
+        client = {"name": "demo", "version": "1"}
+        self._request(
+            "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+        )
+        self._write({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """The server's process id."""
         return self._process.pid
 
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Ask and give the result; a refusal or silence ends the demo."""
-        assert self._process.stdin is not None
-        self._last_id += 1
-        frame = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
-        self._process.stdin.write(json.dumps(frame).encode() + b"\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._line())
-        if "error" in answer:
-            raise SystemExit(f"{self.name}: {method} was refused: {answer['error']['message']}")
-        result: dict[str, Any] = answer["result"]
-        return result
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """Call a tool and give its structured content; a refusal or silence ends the demo."""
+        result = self._request("tools/call", {"name": tool, "arguments": arguments})
+        if result["isError"]:
+            raise SystemExit(f"{self.name}: {tool} was refused: {result['content'][0]['text']}")
+        content: dict[str, Any] = result["structuredContent"]
+        return content
+
+    def shell(self, *words: str) -> dict[str, Any]:
+        """Run a `herd` command as this session's agent does in its shell, and give its JSON."""
+        command = (*_HERD, *words, "--json")
+        told = subprocess.run(
+            command,
+            cwd=self._cwd,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=_BOUND_S,
+        )
+        shape: dict[str, Any] = json.loads(told.stdout)
+        return shape
 
     def signal(self, number: int) -> None:
         """Send the process a signal."""
@@ -68,6 +90,20 @@ class Talker:
         finally:
             self._process.kill()
             self._process.stdout.close()
+
+    def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self._last_id += 1
+        self._write({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params})
+        answer = json.loads(self._line())
+        if "error" in answer:
+            raise SystemExit(f"{self.name}: {method} was refused: {answer['error']['message']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _write(self, frame: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(frame).encode() + b"\n")
+        self._process.stdin.flush()
 
     def _line(self) -> bytes:
         output = self._process.stdout

@@ -15,9 +15,10 @@ from assignments.worktrees.fake import FakeTopology
 from herd.coordinator.adapter_api import AdapterApi, Settled
 from herd.coordinator.coordinator import Coordinator, coordinate
 from herd.coordinator.opening import Opening
+from herd.core.clock import SystemClock
 from herd.core.config import Place
 from herd.core.identity import SessionName, target_of
-from herd.core.limits import DEFAULT_LIMITS
+from herd.core.limits import DEFAULT_LIMITS, SEND_WAIT_MS
 from herd.core.paths import Layout
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Incoming
@@ -31,6 +32,14 @@ IN_TIME_S = 20.0
 NOWHERE = Place("none")
 
 
+class PatientClock(SystemClock):
+    """The kernel's clocks, but for the wait of a send, which has all the time that a busy machine needs."""
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Clock.sleep`."""
+        await super().sleep(IN_TIME_S if seconds == SEND_WAIT_MS / 1000 else seconds)
+
+
 def opening_of(layout: Layout, session: SessionName, **chosen: Any) -> Opening:
     """Give what a session is opened with: the real things, but a topology that knows no checkout."""
     given = {
@@ -39,6 +48,7 @@ def opening_of(layout: Layout, session: SessionName, **chosen: Any) -> Opening:
         "topology": FakeTopology({}),
         "place": NOWHERE,
         "jitter": lambda: 0.0,
+        "clock": PatientClock(),
         **chosen,
     }
     return Opening(layout=layout, session=session, **given)
@@ -100,6 +110,10 @@ class Running:
     @property
     def target(self) -> str:
         return self.coordinator.own.target
+
+    @property
+    def token(self) -> str:
+        return content_of(self.layout.token(self.key)).decode()
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Ask as the session's host does; `sender` stands for the field `from`."""
@@ -184,6 +198,12 @@ async def running(layout: Layout, session: SessionName, **chosen: Any) -> AsyncI
     """Run a session until the block ends."""
     async with coordinate(opening_of(layout, session, **chosen)) as coordinator:
         yield Running(layout, coordinator)
+
+
+def content_of(path: str) -> bytes:
+    """Read a small file whole."""
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def sleeping_target(session: SessionName) -> str:

@@ -45,12 +45,14 @@ def sender(session: SessionName = ALICE, name: str | None = "api-worker") -> Sen
     return Sender(session.key, target(session), "lead", session.host, name)
 
 
-def params(message_id: str = "m-1", content: str = "hello", **changes: Any) -> dict[str, Any]:
-    """Give the params of `peer.send`, from Alice to Bob; a field given as None is left out."""
+def params(
+    message_id: str = "m-1", content: str = "hello", *, by: SessionName = ALICE, **changes: Any
+) -> dict[str, Any]:
+    """Give the params of `peer.send` to Bob; a field given as None is left out."""
     whole = {
         "version": 1,
         "messageId": message_id,
-        "from": {"session": target(ALICE)},
+        "from": {"session": target(by)},
         "to": target(BOB),
         "content": content,
         "createdAt": NOW,
@@ -61,8 +63,10 @@ def params(message_id: str = "m-1", content: str = "hello", **changes: Any) -> d
     return {name: value for name, value in whole.items() if value is not None}
 
 
-def envelope(message_id: str = "m-1", content: str = "hello", **changes: Any) -> Envelope:
-    return read_envelope(params(message_id, content, **changes))
+def envelope(
+    message_id: str = "m-1", content: str = "hello", *, by: SessionName = ALICE, **changes: Any
+) -> Envelope:
+    return read_envelope(params(message_id, content, by=by, **changes))
 
 
 def outgoing(

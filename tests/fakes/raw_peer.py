@@ -50,11 +50,13 @@ class RawPeer:
         key: Its key.
     """
 
+    publisher: Publisher
+    """Writes its record, while it is registered."""
+
     def __init__(self, session: SessionName, instance_id: str = "", key: Key | None = None) -> None:
         self.session = session
         self.instance_id = instance_id or f"raw-{secrets.token_hex(8)}"
         self.key = key or Key()
-        self.publisher: Publisher | None = None
 
     @property
     def target(self) -> str:
@@ -81,7 +83,7 @@ class RawPeer:
 
     async def connect(self, to: Record) -> "RawConnection":
         """Open a connection and say nothing yet."""
-        reader, writer = await asyncio.open_unix_connection(to.endpoint)
+        reader, writer = await asyncio.open_unix_connection(to.endpoint, limit=1 << 20)
         return RawConnection(self, to, reader, writer)
 
     async def proved(self, to: Record) -> "RawConnection":
@@ -174,6 +176,14 @@ class RawConnection:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def say_bytes(self, data: bytes) -> None:
+        """Write bytes as they are."""
+        self._writer.write(data)
+
+    def break_off(self) -> None:
+        """End the connection at once, whatever is still to be read."""
+        self._writer.transport.abort()
+
     def say(self, method: str, params: dict[str, Any], request_id: int | None = None) -> None:
         """Write a frame; a notification where no id is given."""
         frame: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
@@ -191,15 +201,20 @@ class RawConnection:
         async with asyncio.timeout(IN_TIME_S):
             try:
                 line = await self._reader.readline()
-            except ConnectionResetError:
+            except OSError:
                 return None
         return json.loads(line) if line else None
+
+    async def said(self) -> dict[str, Any]:
+        """Give the next frame, where there must be one."""
+        frame = await self.heard()
+        assert frame is not None, "the connection ended"
+        return frame
 
     async def asked(self) -> dict[str, Any]:
         """Give the next request that the other side makes."""
         while True:
-            frame = await self.heard()
-            assert frame is not None, "the connection ended"
+            frame = await self.said()
             if "method" in frame:
                 return frame
 
@@ -208,8 +223,7 @@ class RawConnection:
         self._last_id += 1
         self.say(method, params, self._last_id)
         while True:
-            frame = await self.heard()
-            assert frame is not None, f"the connection ended before {method} was answered"
+            frame = await self.said()
             if "method" not in frame and frame["id"] in {self._last_id, None}:
                 return frame
 

@@ -26,10 +26,8 @@ from herd.core.build import running_build
 from herd.core.config import Place
 from herd.core.identity import SessionName
 from herd.core.limits import DEFAULT_LIMITS
-from herd.core.paths import open_layout
+from herd.core.paths import Layout
 from herd.rpc.connection import Connection
-
-MACHINE = "a machine of the tests"
 
 running_build()  # it reads every file of ours; a child has what the server read
 
@@ -90,7 +88,7 @@ class _Host:
 def coordinate_session(
     channel: socket.socket,
     *,
-    home: str,
+    root: str,
     host: str,
     session_id: str,
     fate: dict[str, Any] | None = None,
@@ -101,7 +99,7 @@ def coordinate_session(
 
     Args:
         channel: Speaks JSON-RPC lines.
-        home: The data root.
+        root: The folder of this machine, made before.
         host: The host's word.
         session_id: The host's own id.
         fate: The arguments of a `Fate`.
@@ -112,7 +110,7 @@ def coordinate_session(
     session = SessionName(host, session_id)
     step = Fate(**fate) if fate else None
     opening = Opening(
-        layout=open_layout(home, machine=MACHINE),
+        layout=Layout(root),
         session=session,
         cwd=f"/work/{session_id}",
         limits=DEFAULT_LIMITS,

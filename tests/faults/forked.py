@@ -37,12 +37,8 @@ class Process:
     @classmethod
     async def started(cls, forks: Forks, layout: Layout, session: SessionName, **given: Any) -> Self:
         """Fork a coordinator of a session; it need not serve yet."""
-        home = layout.home
-        return cls(
-            await forks.fork(
-                "coordinate", home=home, host=session.host, session_id=session.session_id, **given
-            )
-        )
+        named = {"host": session.host, "session_id": session.session_id}
+        return cls(await forks.fork("coordinate", root=layout.root, **named, **given))
 
     async def ask(self, method: str, /, **params: Any) -> dict[str, Any]:
         """Ask and give the result; `from_` is sent as `from`.
@@ -85,10 +81,14 @@ class Process:
         return await self.gone()
 
     async def _answered(self, number: int) -> dict[str, Any]:
-        if self._reading.done():
+        future = self._answers[number]
+        if self._reading.done() and not future.done():
             raise DiedError
-        async with asyncio.timeout(IN_TIME_S):
-            answer = await self._answers.pop(number)
+        try:
+            async with asyncio.timeout(IN_TIME_S):
+                answer = await future
+        finally:
+            del self._answers[number]
         if "error" in answer:
             raise from_wire(answer["error"])
         result: dict[str, Any] = answer["result"]

@@ -1,6 +1,6 @@
 """What a session's mailbox holds in truth: read from a copy, so that what a killed process left stays as it is.
 
-It owns the looking. It is ignorant of what ought to be there.
+It owns the looking, in SQL of its own. It is ignorant of what ought to be there.
 """
 
 import os
@@ -8,28 +8,47 @@ import shutil
 import sqlite3
 import tempfile
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from herd.core.identity import SessionName
 from herd.core.paths import Layout
-from herd.mail import inbox, outbox
-from herd.mail.inbox import Incoming
-from herd.mail.outbox import Outgoing
+
+
+class Came(NamedTuple):
+    """A row of an inbox."""
+
+    message_id: str
+    sender_key: str
+    content: str
+    reply_to: str | None
+    state: str
+    handovers: int
+    evidence: str | None
+    owed: bool
+
+
+class Went(NamedTuple):
+    """A row of an outbox."""
+
+    message_id: str
+    recipient_key: str
+    content: str
+    state: str
 
 
 class Mail(NamedTuple):
     """All rows of one mailbox: the inbox in the order of acceptance, the outbox in the order of sending."""
 
-    inbox: list[Incoming]
-    outbox: list[Outgoing]
+    inbox: list[Came]
+    outbox: list[Went]
 
-    def came(self, message_id: str) -> Incoming | None:
+    def came(self, message_id: str) -> Came | None:
         """Give the row of a message that came."""
         found = [row for row in self.inbox if row.message_id == message_id]
         assert len(found) < 2, f"{message_id} lies there twice"
         return found[0] if found else None
 
-    def went(self, message_id: str) -> Outgoing | None:
+    def went(self, message_id: str) -> Went | None:
         """Give the row of a message that was sent."""
         return next((row for row in self.outbox if row.message_id == message_id), None)
 
@@ -46,7 +65,7 @@ def look(layout: Layout, session: SessionName) -> Mail:
     path = layout.mailbox(session.key)
     if not os.path.exists(path):
         return NOTHING
-    with tempfile.TemporaryDirectory(prefix="look-", dir="/tmp") as place:
+    with tempfile.TemporaryDirectory(prefix="look-", dir=os.path.dirname(layout.root)) as place:
         copy = os.path.join(place, "mailbox")
         shutil.copyfile(path, copy)
         if os.path.exists(path + "-wal"):
@@ -58,13 +77,11 @@ def read(path: str) -> Mail:
     """Read a database that nobody else has open, and find it undamaged."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        return Mail(
-            [row for one in _ids(connection, "inbox", "sequence") for row in inbox.by_id(connection, one)],
-            [outbox.required(connection, one) for one in _ids(connection, "outbox", "position")],
+        came = connection.execute(
+            "SELECT message_id, sender_key, content, reply_to, state, handovers, evidence, owed FROM inbox"
+            " ORDER BY sequence"
         )
-
-
-def _ids(connection: sqlite3.Connection, table: str, order: str) -> list[Any]:
-    rows = connection.execute(f"SELECT message_id, min({order}) FROM {table} GROUP BY message_id ORDER BY 2")
-    return [row[0] for row in rows]
+        went = connection.execute(
+            "SELECT message_id, recipient_key, content, state FROM outbox ORDER BY position"
+        )
+        return Mail([Came(*row) for row in came], [Went(*row) for row in went])

@@ -5,14 +5,13 @@ import os
 import socket
 import threading
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assignments.worktrees.fake import FakeTopology
 from assignments.worktrees.topology import Whereabouts
-from herd.core.clock import FakeClock
+from herd.core.clock import FakeClock, SystemClock
 from herd.core.config import Place
 from herd.core.errors import AuthenticationFailed, LockTimeout, RecoveryRequired, SessionHeld, UnsafeEndpoint
 from herd.core.locks import HeldLock, Owner, probe
@@ -21,7 +20,7 @@ from herd.mail.inbox import Incoming
 from herd.presence.record import Presence
 from herd.presence.registry import Registry
 from herd.rpc.unix import bind
-from tests.fakes.coordinators import IN_TIME_S, running, until
+from tests.fakes.coordinators import IN_TIME_S, content_of, running, until
 from tests.fakes.raw_peer import RawPeer
 from tests.fakes.records import layout_at, living, put, session_of
 
@@ -66,10 +65,6 @@ def exists(path):
 
 def owner_of(layout, session):
     return probe(layout.session_lock(session.key)).owner
-
-
-def content_of(path):
-    return Path(path).read_bytes()
 
 
 def open_descriptors():
@@ -165,18 +160,12 @@ async def test_enrichment_adds_labels_and_keeps_the_generation(layout):
     topology = HeldTopology(layout, ALICE, Whereabouts("herd", "main", "desk"))
     async with running(layout, ALICE, topology=topology) as alice:
         await topology.asked.wait()
-        before = alice.record()
+        claim, before = alice.record().claim, alice.presence()
         topology.may_answer.set()
         await until(lambda: alice.presence().repo is not None)
-        after = alice.record()
 
-    assert (after.presence.repo, after.presence.branch, after.presence.workspace_label) == (
-        "herd",
-        "main",
-        "desk",
-    )
-    assert after.claim == before.claim
-    assert before.presence == after.presence._replace(repo=None, branch=None, workspace_label=None)
+        assert alice.presence() == before._replace(repo="herd", branch="main", workspace_label="desk")
+        assert alice.record().claim == claim
 
 
 @pytest.mark.requirement("H-presence-10")
@@ -289,6 +278,15 @@ async def test_an_end_in_order_leaves_no_record_no_socket_and_free_locks(layout)
     assert not probe(layout.mailbox_lock(ALICE.key)).held
 
 
+async def test_an_end_in_order_logs_no_fault_even_right_after_the_start(layout, caplog):
+    async with running(layout, ALICE):
+        pass
+    async with running(layout, BOB) as bob:
+        await bob.ask("list")
+
+    assert [one.getMessage() for one in caplog.records if one.levelname in {"WARNING", "ERROR"}] == []
+
+
 async def test_the_end_withdraws_first_and_then_tells_the_receipts_that_are_owed(layout):
     raw = RawPeer(BOB)
     with raw.registered(layout):
@@ -318,7 +316,7 @@ async def test_a_coordinator_that_ends_while_mail_waits_leaves_no_descriptor_beh
         async with running(layout, ALICE) as alice:
             pass  # what is loaded once is loaded
         before = open_descriptors()
-        async with running(layout, ALICE) as alice:
+        async with running(layout, ALICE, clock=SystemClock()) as alice:
             await alice.ask("list")
             sent = await alice.send(raw.target)  # nobody listens at the socket of its record
             assert sent["status"] == "queued"

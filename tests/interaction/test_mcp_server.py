@@ -11,7 +11,6 @@ import pytest
 
 from herd.coordinator.adapter_api import AdapterApi, Settled
 from herd.coordinator.coordinator import Coordinator
-from herd.core.build import running_build
 from herd.core.errors import NoSession
 from herd.core.identity import SessionName
 from herd.core.limits import HANDOVERS, MCP_FRAME_BYTES
@@ -19,7 +18,7 @@ from herd.mail import inbox, outbox
 from herd.mail.inbox import Incoming
 from herd.mcp.tools import Tools
 from tests.fakes import mcp_frames
-from tests.fakes.coordinators import running
+from tests.fakes.coordinators import running, until_async
 from tests.fakes.herd_session import WAIT_S
 from tests.fakes.mcp_frames import ERAS, HANDSHAKE, MODERN, SUBSCRIPTION, Era, McpError, Refused
 from tests.fakes.mcp_streams import McpStreams, served
@@ -41,10 +40,12 @@ class Pair(NamedTuple):
         api = AdapterApi(Settled(self.bob))
         [peer] = (await api.request(None, "session.list", {}))["peers"]
         sent = await api.request(None, "session.send", {"target": peer["target"], "message": text})
-        question = {"message_id": sent["message_id"]}
-        async with asyncio.timeout(WAIT_S):
-            while (await api.request(None, "session.status", question))["state"] == "pending":
-                await asyncio.sleep(0)
+
+        async def has_left() -> bool:
+            question = {"message_id": sent["message_id"]}
+            return bool((await api.request(None, "session.status", question))["state"] != "pending")
+
+        await until_async(has_left)
         return str(sent["message_id"])
 
     async def state(self, message_id: str) -> str:
@@ -71,7 +72,6 @@ async def a_pair(home: Path, era: Era = HANDSHAKE, **more: Any) -> AsyncIterator
 
 @asynccontextmanager
 async def a_session(home: Path, name: str) -> AsyncIterator[Coordinator]:
-    await asyncio.to_thread(running_build)  # a process of ours asks at its start, before it has a loop
     async with running(layout_at(home), SessionName("claude", name), name=name) as session:
         yield session.coordinator
 

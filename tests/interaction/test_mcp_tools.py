@@ -4,7 +4,6 @@ Every result is held to the schema its tool declares and to its own text by the 
 `tests.fakes.mcp_frames`.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +16,6 @@ import pytest
 from herd.coordinator import adapter_params
 from herd.coordinator.adapter_api import AdapterApi, Settled
 from herd.coordinator.coordinator import Coordinator
-from herd.core.build import running_build
 from herd.core.clock import SystemClock, shown_time
 from herd.core.errors import InvalidParams
 from herd.core.identity import SessionName, target_of
@@ -79,7 +77,6 @@ class Agent(NamedTuple):
 
 @asynccontextmanager
 async def an_agent(home: Path, session: SessionName, era: Era = HANDSHAKE) -> AsyncIterator[Agent]:
-    await asyncio.to_thread(running_build)  # a process of ours asks at its start, before it has a loop
     async with (
         running(layout_at(home), session, name=session.session_id) as run,
         served(Tools(Settled(run.coordinator)), era=era) as client,

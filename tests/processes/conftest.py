@@ -1,12 +1,14 @@
 """Hosts, sessions and command lines of one data root, all ended with their test."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from herd.core.identity import SessionName
+from herd.core.locks import HeldLock
 from herd.core.paths import Layout, open_layout
 from tests.fakes.command_line import CommandLine, Detached, Host, Terminal
 from tests.fakes.herd_session import HerdSession, Parent
@@ -51,6 +53,12 @@ class Machine:
         """Start a session."""
         more.setdefault("parent", self.host)
         return self._stack.enter_context(HerdSession(self.home, host, session_id, **more))
+
+    @contextmanager
+    def visited(self, session: SessionName) -> Iterator[None]:
+        """Hold a session's mailbox, as a visitor does for a moment."""
+        with HeldLock.acquire(self.layout.mailbox_lock(session.key)):
+            yield
 
 
 @pytest.fixture

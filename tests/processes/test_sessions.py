@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import stat
 from pathlib import Path
@@ -22,7 +23,7 @@ from herd.core.identity import SessionName
 from herd.core.locks import Owner
 from herd.core.processes import start_token
 from tests.fakes.command_line import Outcome
-from tests.fakes.herd_session import HerdSession, SessionEndedError
+from tests.fakes.herd_session import WAIT_S, HerdSession, SessionEndedError
 from tests.fakes.watching import command_line_of, processes_of, sockets_of
 from tests.processes.conftest import Machine
 
@@ -284,6 +285,28 @@ def test_when_the_last_session_has_ended_no_process_of_herd_runs(machine: Machin
     assert os.listdir(machine.layout.run) == []
 
 
+@pytest.mark.requirement("A-endpoint-02")
+def test_a_child_that_hangs_ends_with_its_session(machine: Machine, tmp_path: Path):
+    begun = tmp_path / "begun"
+    alice = machine.starting("claude", "alice", environ=hanging_git(tmp_path, begun))
+    child = os.pidfd_open(int(begun.read_text(encoding="utf-8")))
+    alice.ready()
+
+    assert (alice.end(), alice.stderr) == (0, "")
+
+    assert select.select([child], [], [], WAIT_S)[0]
+    os.close(child)
+
+
+def hanging_git(folder: Path, begun: Path) -> dict[str, str]:
+    """Give the variables under which git tells its pid in a FIFO and then hangs."""
+    os.mkfifo(begun)
+    git = folder / "git"
+    git.write_text(f"#!/bin/sh\necho $$ >{begun}\nexec sleep 600\n", encoding="utf-8")
+    git.chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
 # --- what it holds ---------------------------------------------------------------------------------
 
 
@@ -374,12 +397,8 @@ def test_a_lock_file_is_private_and_stays_and_neither_its_age_nor_its_owner_reco
 def test_a_child_that_outlives_the_holder_keeps_none_of_its_locks(machine: Machine, tmp_path: Path):
     # git is the only child that a session has; this one outlives whoever asks it.
     begun = tmp_path / "begun"
-    os.mkfifo(begun)
-    git = tmp_path / "git"
-    git.write_text(f"#!/bin/sh\necho $$ >{begun}\nexec sleep 600\n", encoding="utf-8")
-    git.chmod(0o755)
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    with HerdSession(machine.home, "claude", "alice", parent=machine.host, environ=path) as alice:
+    environ = hanging_git(tmp_path, begun)
+    with HerdSession(machine.home, "claude", "alice", parent=machine.host, environ=environ) as alice:
         child = int(begun.read_text(encoding="utf-8"))
         alice.ready()
         alice.kill()

@@ -266,6 +266,14 @@ class TestEnrich:
         assert not publisher.enrich(late, lambda presence: presence._replace(repo="late"))
         assert seen(path) == before
 
+    def test_there_is_nothing_to_enrich_while_nothing_is_published(self, publisher, path):
+        for prepare in (publisher.withdraw, publisher.announce, lambda: publisher.publish(LEAD)):
+            prepare()
+            if publisher.presence is None:
+                assert not publisher.enrich(publisher.claim, lambda presence: presence._replace(repo="x"))
+            else:
+                assert publisher.enrich(publisher.claim, lambda presence: presence._replace(repo="x"))
+
     @pytest.mark.requirement("H-presence-10", "A-presence-05")
     @pytest.mark.parametrize(
         "theirs",

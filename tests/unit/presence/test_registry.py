@@ -158,6 +158,14 @@ class TestListed:
         assert registry.listed() == []
         assert not registry.lives(reused)
 
+    @pytest.mark.parametrize("change", [{"pid": RECORD.claim.pid + 1}, {"start": "boot:4026531836:100"}])
+    def test_an_instance_lives_only_by_the_lock_of_its_own_process(self, layout, registry, held, change):
+        assert registry.lives(RECORD)
+        assert registry.lives(RECORD._replace(presence=None, claim=RECORD.claim._replace(id=None)))
+
+        held.write_owner(RECORD.claim._replace(**change))
+        assert not registry.lives(RECORD)
+
     def test_an_instance_that_was_replaced_does_not_live_although_its_session_does(self, layout, registry):
         place(layout, encode(RECORD))
         (former,) = registry.scan()
@@ -397,7 +405,13 @@ class TestWhatIsNoRecord:
         registry.scan()
         put(path, encode(RECORD))
         registry.scan()
+        assert registry.faults == []
 
+        put(path, b"[]")
+        registry.scan()
+        assert len(registry.faults) == 1
+        os.unlink(path)
+        registry.scan()
         assert registry.faults == []
 
     def test_reading_one_malformed_record_again_and_again_remembers_it_once(self, layout, registry):
@@ -532,6 +546,19 @@ class TestReadOnce:
         assert RECORD not in registry.scan()
         assert registry.record(ME.key) != RECORD
         assert registry.instance(RECORD.instance_id) != RECORD
+
+    def test_what_is_gone_is_not_kept(self, layout):
+        registry = long_after(layout)
+        for number in range(50):
+            path = place(layout, encode(record_of(session_of(number))), session_of(number).key)
+            registry.scan()
+            os.unlink(path)
+            if number % 2:
+                registry.scan()
+            else:
+                registry.record(session_of(number).key)
+
+            assert registry._known == {}
 
     def test_its_stamp_tells_every_version_by_one_stat(self, layout, registry):
         path = place(layout, encode(RECORD))

@@ -1,0 +1,474 @@
+"""One contract for the custody of a session, whether it lives or sleeps.
+
+`Reach` is what a sender's coordinator gets to hand in a message, to ask for it and to tell a receipt. Bob is
+reached by Alice's real coordinator: over the connection to his own real coordinator, or by a visit to his
+mailbox where he has none. Every test runs over both.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herd.core.errors import (
+    CustodyChanged,
+    EligibilityDenied,
+    EligibilityUnverified,
+    HerdError,
+    MessageIdConflict,
+    QueueFull,
+    ScopeDenied,
+    UnknownTarget,
+)
+from herd.core.identity import SessionName
+from herd.core.limits import DEFAULT_LIMITS
+from herd.core.paths import Layout
+from herd.mail import inbox, outbox
+from herd.mail.outbox import Outgoing
+from herd.mail.reach import ConnectionReach, Reach, VisitReach
+from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED, Receipt
+from herd.presence.session_file import read_session_file
+from roles.eligibility_fake import FakeJudge
+from roles.model import Allowed, Denied, Unverified, Verdict
+from tests.fakes.coordinators import IN_TIME_S, Running, running, until
+from tests.fakes.mail import ALICE, BOB, CAROL, NOW, envelope, inside, outgoing, sender, started_once, target
+from tests.fakes.records import layout_at
+
+WAYS = ("connection", "visit")
+
+
+class Custody:
+    """Bob's custody and whoever hands in there."""
+
+    def __init__(self, layout: Layout, way: str, stack: AsyncExitStack) -> None:
+        self.way = way
+        self.judge = FakeJudge()
+        self._layout = layout
+        self._stack = stack
+        self._running: dict[SessionName, Running] = {}
+        self._lives: dict[SessionName, AsyncExitStack] = {}
+
+    async def begin(self) -> None:
+        """Let Alice live, and Bob if it is that way."""
+        await asyncio.to_thread(started_once, self._layout, BOB)
+        await self.start(ALICE)
+        if self.way == "connection":
+            await self.start(BOB)
+
+    async def start(self, session: SessionName) -> Running:
+        life = await self._stack.enter_async_context(AsyncExitStack())
+        one = await life.enter_async_context(running(self._layout, session, judge=self.judge))
+        self._lives[session], self._running[session] = life, one
+        return one
+
+    async def end(self, session: SessionName) -> None:
+        del self._running[session]
+        await self._lives.pop(session).aclose()
+
+    async def restart(self, session: SessionName = BOB) -> None:
+        """End an instance and start the next; who sleeps lives for a moment."""
+        if session in self._running:
+            await self.end(session)
+            await self.start(session)
+        else:
+            await self.start(session)
+            await self.end(session)
+
+    async def reach(self, by: SessionName = ALICE, to: SessionName = BOB) -> Reach:
+        """Give the custody as the sender's own coordinator finds it."""
+        caller = self._running.get(by) or await self.start(by)
+        async with asyncio.timeout(IN_TIME_S):
+            reach = await caller.coordinator.carrier.reach(to.key)
+        assert isinstance(reach, ConnectionReach if to in self._running else VisitReach)
+        assert reach.running is (to in self._running)
+        return reach
+
+    async def accept(self, message_id: str = "m-1", content: str = "hello", **changes: Any) -> Receipt:
+        reach = await self.reach()
+        async with asyncio.timeout(IN_TIME_S):
+            return await reach.accept(envelope(message_id, content, **changes))
+
+    async def refused(self, kind: type[HerdError], message_id: str = "m-1", **changes: Any) -> HerdError:
+        """Hand in what is refused, and find Bob's mailbox as it was before."""
+        before = await self.stored()
+        with pytest.raises(kind) as caught:
+            await self.accept(message_id, **changes)
+        assert await self.stored() == before
+        return caught.value
+
+    async def offer(self, receipt: Receipt, by: SessionName = ALICE) -> None:
+        reach = await self.reach(by)
+        async with asyncio.timeout(IN_TIME_S):
+            await reach.offer(receipt)
+
+    async def bob(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        """Look into Bob's mailbox, or change it as his own coordinator would."""
+        if BOB in self._running:
+            return await self._running[BOB].coordinator.mailbox.run(work)
+        return await asyncio.to_thread(inside, self._layout, BOB, work)
+
+    async def alice(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        return await self._running[ALICE].coordinator.mailbox.run(work)
+
+    async def stored(self) -> list[Any]:
+        """Give all that Bob's mailbox holds, but not what Alice may be told at any time."""
+        rows = await self.bob(lambda c: c.execute("SELECT * FROM inbox ORDER BY sequence").fetchall())
+        names = await self.bob(lambda c: [row[1] for row in c.execute("PRAGMA table_info(inbox)")])
+        owed = names.index("owed")
+        sent = await self.bob(lambda c: c.execute("SELECT * FROM outbox ORDER BY position").fetchall())
+        return [[row[:owed] + row[owed + 1 :] for row in rows], sent]
+
+    async def waiting(self) -> list[inbox.Incoming]:
+        rows: list[inbox.Incoming] = await self.bob(inbox.undelivered)
+        return rows
+
+    async def custody_id(self) -> str:
+        file = await asyncio.to_thread(read_session_file, self._layout, BOB.key)
+        assert file is not None
+        assert file.custody_id is not None
+        return file.custody_id
+
+    async def sent_by_bob(self, message_id: str = "b-1", to: SessionName = ALICE, **changes: Any) -> Outgoing:
+        """Let Bob's outbox hold a message that no route carries."""
+        row = outgoing(message_id, to=to, **changes)._replace(sender=sender(BOB)._asdict())
+        stored: Outgoing = await self.bob(lambda connection: outbox.enqueue(connection, row))
+        return stored
+
+    async def state_at_bob(self, message_id: str = "b-1") -> Receipt:
+        row = await self.bob(lambda connection: outbox.required(connection, message_id))
+        receipt: Receipt = row.receipt
+        return receipt
+
+    def routes(self) -> Any:
+        return self._running[ALICE].coordinator.routes
+
+
+@pytest.fixture(params=WAYS)
+async def custody(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Custody]:
+    async with AsyncExitStack() as stack:
+        one = Custody(layout_at(home), request.param, stack)
+        await one.begin()
+        yield one
+
+
+def told_by_alice(message_id: str = "b-1", state: str = ACCEPTED, **changes: Any) -> Receipt:
+    """Give a receipt of Alice's custody for a message of Bob's."""
+    whole = Receipt(message_id, target(ALICE), "custody-of-alice", state, 5, accepted_at=NOW)
+    return whole._replace(**changes)
+
+
+# --- accept ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("D-visit-04", "A-methods-02")
+async def test_an_accepted_message_is_in_the_mailbox_with_its_true_sender(custody: Custody):
+    text = "a\0b\u6f22\r\n\x1b[31m"
+
+    receipt = await custody.accept("m-1", text, topic="build", noReplyNeeded=True)
+
+    assert (receipt.message_id, receipt.to, receipt.state) == ("m-1", target(BOB), ACCEPTED)
+    assert receipt.custody_id == await custody.custody_id()
+    assert receipt.accepted_at is not None
+    (row,) = await custody.waiting()
+    assert (row.content, row.topic, row.no_reply_needed) == (text, "build", True)
+    assert (row.sender.key, row.sender.target, row.sender.role) == (ALICE.key, target(ALICE), "lead")
+    assert row.receipt._replace(custody_id=receipt.custody_id) == receipt
+
+
+@pytest.mark.requirement("D-visit-04", "A-custody-05", "C9")
+async def test_a_message_that_comes_again_gets_the_first_receipt_and_is_there_once(custody: Custody):
+    first = await custody.accept()
+    before = await custody.stored()
+
+    assert await custody.accept() == first
+    assert await custody.accept(createdAt=1, noReplyNeeded=True) == first
+    assert await custody.stored() == before
+
+
+@pytest.mark.requirement("A-custody-05", "D-visit-04")
+@pytest.mark.parametrize("restarted", [BOB, ALICE], ids=["receiver", "sender"])
+async def test_it_gets_the_first_receipt_after_a_restart_of_either_side_too(
+    custody: Custody, restarted: SessionName
+):
+    first = await custody.accept()
+    await custody.restart(restarted)
+
+    assert await custody.accept(custodyId=first.custody_id) == first
+    assert await custody.accept() == first
+    assert [row.message_id for row in await custody.waiting()] == ["m-1"]
+
+
+@pytest.mark.requirement("A-errors-27", "C9", "D-visit-04")
+@pytest.mark.parametrize(
+    "changes", [{"content": "other"}, {"topic": "t"}, {"replyTo": "m-0"}, {"correlationId": "m-0"}]
+)
+async def test_a_known_id_with_other_content_is_a_conflict(custody: Custody, changes: dict[str, Any]):
+    await custody.accept()
+
+    await custody.refused(MessageIdConflict, **changes)
+
+
+@pytest.mark.requirement("A-limits-03", "A-limits-19", "A-limits-21", "A-custody-07", "D-visit-04")
+async def test_a_full_inbox_refuses_what_is_new_and_answers_what_it_knows(custody: Custody):
+    receipts = [await custody.accept(f"m-{number}") for number in range(DEFAULT_LIMITS.inbox_messages)]
+    assert len(receipts) == 32
+
+    refusal = await custody.refused(QueueFull, "m-33")
+    assert refusal.details["retry_after_ms"] > 0
+    assert await custody.accept("m-7") == receipts[7]
+    assert [row.message_id for row in await custody.waiting()] == [f"m-{number}" for number in range(32)]
+
+    await custody.bob(lambda connection: inbox.count_handovers(connection, [1]))
+    await custody.bob(lambda connection: inbox.confirm(connection, [1], "hook", NOW))
+    assert (await custody.accept("m-33")).state == ACCEPTED
+
+
+@pytest.mark.requirement("A-limits-03")
+async def test_the_33rd_message_stays_in_the_outbox_of_its_sender(custody: Custody):
+    for number in range(DEFAULT_LIMITS.inbox_messages):
+        await custody.accept(f"m-{number}")
+    row = await custody.alice(lambda connection: outbox.enqueue(connection, outgoing("m-33")))
+
+    custody.routes().add(row)
+    await until(lambda: custody.routes().refusal(row) is not None)
+
+    assert isinstance(custody.routes().refusal(row), QueueFull)
+    kept = await custody.alice(lambda connection: outbox.required(connection, "m-33"))
+    assert kept.receipt.state == PENDING
+
+
+@pytest.mark.requirement("A-custody-18", "D-visit-04")
+async def test_a_message_that_may_lie_in_another_custody_is_not_taken(custody: Custody):
+    await custody.accept("m-0")
+
+    await custody.refused(CustodyChanged, custodyId="another-custody")
+    await custody.refused(CustodyChanged, "m-0", custodyId="another-custody")
+    assert (await custody.accept(custodyId=await custody.custody_id())).state == ACCEPTED
+
+
+@pytest.mark.requirement("A-custody-02")
+@pytest.mark.parametrize(
+    ("verdict", "kind"),
+    [(Denied("not these two"), EligibilityDenied), (Unverified("nobody knows"), EligibilityUnverified)],
+)
+async def test_what_the_judge_does_not_allow_is_not_taken(
+    custody: Custody, verdict: Verdict, kind: type[HerdError]
+):
+    await custody.accept("m-0")
+    custody.judge.now = verdict
+
+    refusal = await custody.refused(kind)
+
+    assert refusal.message in str(verdict)
+    custody.judge.now = Allowed()
+    assert (await custody.accept()).state == ACCEPTED
+
+
+@pytest.mark.requirement("A-order-04", "A-methods-15")
+async def test_the_receiver_counts_what_it_accepts_in_its_own_order(custody: Custody):
+    for number, created in enumerate([NOW, 5, NOW + 10**9, 0]):
+        await custody.accept(f"m-{number}", createdAt=created)
+    carols = await custody.reach(by=CAROL)
+    await carols.accept(envelope("m-4", by=CAROL))
+
+    rows = await custody.waiting()
+
+    assert [(row.sequence, row.message_id) for row in rows] == [
+        (number + 1, f"m-{number}") for number in range(5)
+    ]
+    assert rows[4].sender.key == CAROL.key
+
+
+async def test_messages_handed_in_together_are_each_there_once_with_sequences_that_rise_by_one(
+    custody: Custody,
+):
+    receipts = await asyncio.gather(*(custody.accept(f"m-{number}") for number in range(20)))
+
+    assert {receipt.state for receipt in receipts} == {ACCEPTED}
+    rows = await custody.waiting()
+    assert [row.sequence for row in rows] == list(range(1, 21))
+    assert len({row.message_id for row in rows}) == 20
+
+
+@pytest.mark.requirement("D-visit-05")
+async def test_accepting_asking_and_telling_hands_nothing_over(custody: Custody):
+    await custody.sent_by_bob()
+    await custody.accept()
+    await (await custody.reach()).status("m-1", target(BOB))
+    await custody.offer(told_by_alice())
+    await custody.restart()
+
+    (row,) = await custody.waiting()
+
+    assert (row.handovers, row.evidence, row.receipt.state) == (0, None, ACCEPTED)
+
+
+# --- status ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("D-visit-04")
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_the_status_of_a_message_is_its_receipt_as_it_stands_now(custody: Custody, restarted: bool):
+    first = await custody.accept()
+    if restarted:
+        await custody.restart()
+    assert await (await custody.reach()).status("m-1", target(BOB)) == first
+
+    await custody.bob(lambda connection: inbox.count_handovers(connection, [1]))
+    await custody.bob(lambda connection: inbox.confirm(connection, [1], "hook", NOW + 9))
+
+    now = await (await custody.reach()).status("m-1", target(BOB))
+    assert (now.state, now.delivered_at, now.accepted_at) == (DELIVERED, NOW + 9, first.accepted_at)
+
+
+@pytest.mark.requirement("D-visit-04")
+async def test_the_status_of_what_never_came_from_this_sender_is_unknown(custody: Custody):
+    with pytest.raises(UnknownTarget):
+        await (await custody.reach()).status("m-1", target(BOB))
+    await custody.accept()
+
+    for by, message_id, to in (
+        (ALICE, "m-2", target(BOB)),
+        (ALICE, "m-1", target(CAROL)),
+        (CAROL, "m-1", target(BOB)),
+    ):
+        with pytest.raises(UnknownTarget):
+            await (await custody.reach(by)).status(message_id, to)
+
+
+# --- receipts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("D-visit-04", "D-visit-06", "A-custody-22")
+async def test_a_receipt_that_is_told_is_recorded_and_told_again_changes_nothing(custody: Custody):
+    await custody.sent_by_bob()
+
+    await custody.offer(told_by_alice())
+    accepted = await custody.state_at_bob()
+    await custody.offer(told_by_alice())
+
+    assert accepted == await custody.state_at_bob()
+    assert (accepted.state, accepted.accepted_at, accepted.custody_id) == (ACCEPTED, NOW, "custody-of-alice")
+    await custody.offer(told_by_alice(state=DELIVERED, delivered_at=NOW + 1))
+    assert (await custody.state_at_bob()).state == DELIVERED
+
+
+@pytest.mark.requirement("A-receipts-02")
+@pytest.mark.parametrize("late", [ACCEPTED, REJECTED])
+async def test_a_receipt_that_comes_late_makes_nothing_less(custody: Custody, late: str):
+    await custody.sent_by_bob()
+    await custody.offer(told_by_alice(state=DELIVERED, delivered_at=NOW + 1))
+    before = await custody.state_at_bob()
+
+    await custody.restart()
+    await custody.offer(told_by_alice(state=late, outcome="SCOPE_DENIED"))
+
+    assert await custody.state_at_bob() == before
+
+
+@pytest.mark.requirement("A-receipts-08")
+async def test_a_denial_at_delivery_is_told_with_its_code(custody: Custody):
+    await custody.sent_by_bob()
+    await custody.offer(told_by_alice())
+
+    await custody.offer(told_by_alice(state=REJECTED, outcome="ELIGIBILITY_DENIED"))
+
+    now = await custody.state_at_bob()
+    assert (now.state, now.outcome, now.accepted_at) == (REJECTED, "ELIGIBILITY_DENIED", NOW)
+
+
+@pytest.mark.requirement("A-methods-10", "D-visit-04")
+@pytest.mark.parametrize(
+    ("by", "receipt"),
+    [
+        (ALICE, told_by_alice("b-9")),
+        (ALICE, told_by_alice(to=target(CAROL))),
+        (CAROL, told_by_alice()),
+        (CAROL, told_by_alice(to=target(CAROL))),
+        (ALICE, told_by_alice(custody_id="another-custody")),
+    ],
+    ids=["unknown message", "other recipient", "stranger", "stranger as himself", "other custody"],
+)
+async def test_nobody_tells_a_receipt_but_the_custody_that_the_message_went_to(
+    custody: Custody, by: SessionName, receipt: Receipt
+):
+    await custody.sent_by_bob(custody_id="custody-of-alice")
+    before = await custody.stored()
+
+    with pytest.raises(ScopeDenied):
+        await custody.offer(receipt, by)
+
+    assert await custody.stored() == before
+
+
+async def test_a_session_that_has_no_mailbox_was_told_nothing_and_gets_none(custody: Custody):
+    with pytest.raises(ScopeDenied):
+        await custody.offer(told_by_alice())
+    with pytest.raises(UnknownTarget):
+        await (await custody.reach()).status("m-1", target(BOB))
+
+    with pytest.raises(AssertionError):
+        await custody.custody_id()
+
+
+# --- replies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("A-receipts-07", "D-visit-04", "D-visit-06")
+@pytest.mark.parametrize(
+    "known", [True, False], ids=["its acceptance was known", "its receipt is still owed"]
+)
+async def test_a_reply_settles_the_message_it_answers(custody: Custody, known: bool):
+    await custody.sent_by_bob()
+    if known:
+        await custody.offer(told_by_alice())
+
+    receipt = await custody.accept("m-1", replyTo="b-1", correlationId="b-1")
+
+    now = await custody.state_at_bob()
+    assert (now.state, now.replied_at) == (REPLIED, receipt.accepted_at)
+    (row,) = await custody.waiting()
+    assert (row.reply_to, row.correlation_id) == ("b-1", "b-1")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"replyTo": "b-9", "correlationId": "b-1"}, {"replyTo": "b-1", "correlationId": "b-9"}],
+    ids=["other message", "other correlation"],
+)
+async def test_a_reply_to_something_else_settles_nothing(custody: Custody, changes: dict[str, str]):
+    await custody.sent_by_bob()
+
+    await custody.accept("m-1", **changes)
+
+    assert (await custody.state_at_bob()).state == PENDING
+
+
+async def test_a_strangers_reply_settles_nothing(custody: Custody):
+    await custody.sent_by_bob()
+    reach = await custody.reach(by=CAROL)
+
+    await reach.accept(envelope("m-1", by=CAROL, replyTo="b-1", correlationId="b-1"))
+
+    assert (await custody.state_at_bob()).state == PENDING
+
+
+# --- from one way to the other ---------------------------------------------------------------------
+
+
+@pytest.mark.requirement("A-custody-05", "D-visit-04")
+async def test_what_was_accepted_one_way_is_known_the_other_way(custody: Custody):
+    first = await custody.accept()
+    if custody.way == "connection":
+        await custody.end(BOB)
+    else:
+        await custody.start(BOB)
+
+    assert await custody.accept() == first
+    assert await (await custody.reach()).status("m-1", target(BOB)) == first
+    assert [row.message_id for row in await custody.waiting()] == ["m-1"]
+    assert (await custody.accept("m-2")).custody_id == first.custody_id
