@@ -4,6 +4,7 @@ The command's thread stays free for what blocks: standard input, a full pipe, a 
 """
 
 import asyncio
+import logging
 import signal
 import threading
 from concurrent.futures import CancelledError
@@ -29,6 +30,7 @@ class OwnCoordinator:
 
     def __init__(self, opening: Opening) -> None:
         seal()
+        _log_faults_alone()
         self._opening = opening
         self._ready = threading.Event()
         self._fault: BaseException | None = None
@@ -90,6 +92,15 @@ class OwnCoordinator:
             self._ready.set()
             await self._done.wait()
             self._api.ended()
+
+
+def _log_faults_alone() -> None:
+    """Keep a person's terminal, and the JSON of a refusal, free of what the command will say by itself."""
+    log = logging.getLogger("herd")
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setLevel(logging.ERROR)
+        log.addHandler(handler)
 
 
 def _start_without_interrupts(thread: threading.Thread) -> None:

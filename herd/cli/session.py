@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     _require_streams()
     context = open_context()
     with suppress(asyncio.CancelledError):  # by a signal, after everything has ended in order
-        asyncio.run(_serve(context, options))
+        asyncio.run(serve(context, options))
     return 0
 
 
@@ -52,7 +52,12 @@ def _require_streams() -> None:
             raise UnsafeEndpoint(f"standard {name} is closed", hint="Start it with both ends of a pipe.")
 
 
-async def _serve(context: Context, options: argparse.Namespace) -> None:
+async def serve(context: Context, options: argparse.Namespace) -> None:
+    """Serve until the input ends or a signal comes, and end the session in order.
+
+    Raises:
+        HerdError: the session that the options name could not be opened.
+    """
     from herd.coordinator.adapter_api import AdapterApi, BindParams
     from herd.coordinator.binding import Binding
     from herd.coordinator.coordinator import Coordinator

@@ -106,13 +106,21 @@ OUTPUTS: dict[str, dict[str, Any]] = {
 }
 """What each tool's structured content looks like."""
 
+REFUSAL: dict[str, Any] = {
+    "type": "object",
+    "properties": {"code": _TEXT, "message": _TEXT, "hint": _TEXT},
+    "required": ["code", "message", "hint"],
+}
+"""What the structured content of a refusal looks like; its details stand beside these."""
+
 
 def _tool(name: str, description: str, inputs: dict[str, Any], *, reads: bool) -> dict[str, Any]:
     return {
         "name": name,
         "description": description,
         "inputSchema": inputs,
-        "outputSchema": OUTPUTS[name],
+        # Some clients hold a refusal to the schema as well, and would show their own error in its place.
+        "outputSchema": {"type": "object", "anyOf": [OUTPUTS[name], REFUSAL]},
         "annotations": {"readOnlyHint": reads, "destructiveHint": False, "openWorldHint": False},
         # Claude Code hides a server's tools behind a search unless a tool says this.
         "_meta": {"anthropic/alwaysLoad": True},

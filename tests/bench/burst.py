@@ -15,8 +15,9 @@ from threading import Barrier
 from typing import Any
 
 from tests.bench.floors import Appends
-from tests.bench.measuring import ROUNDS
-from tests.bench.report import Check, Figure, Finding, Floor
+from tests.bench.measuring import ROUNDS, Timing
+from tests.bench.processes import cpu_until_now
+from tests.bench.report import Check, Figure, Finding, Floor, timed_figure
 from tests.bench.workshop import TEXT, Workshop, send, session, target
 from tests.fakes.herd_session import HerdSession
 
@@ -41,14 +42,17 @@ def measure(workshop: Workshop) -> Iterator[Finding]:
 
 
 def _measured(burst: "_Burst", appends: Appends) -> Iterator[Finding]:
-    rates, floors, faults = [], [], []
+    rates, floors, used, faults = [], [], [], []
     for number in range(ROUNDS):
         floors.append(1 / statistics.median(appends.sample() for _ in range(_APPENDS)))
+        before = burst.cpu()
         rates.append(_SENDERS * _IN_FLIGHT / burst.run(number))
+        used.append((burst.cpu() - before) / (_SENDERS * _IN_FLIGHT))
         faults += burst.faults(number)
     floor = Floor("bare synced appends", max(floors), max(floors) / min(floors))
     name = f"{_SENDERS} senders x {_IN_FLIGHT} in flight, to accepted"
     yield Figure(name, max(rates), "/s", floor, spread=max(rates) / min(rates))
+    yield timed_figure("the same, CPU of all nine for a message", Timing(tuple(used)))
     yield Check("nothing was lost, doubled or out of order", "; ".join(faults[:5]) or None)
 
 
@@ -65,6 +69,10 @@ class _Burst:
             sender.request("session.list")
             send(sender, self._to)
         self._read_all()
+
+    def cpu(self) -> float:
+        """Give the CPU seconds that all of them have used so far."""
+        return sum(cpu_until_now(one.pid) for one in (self._receiver, *self._senders))
 
     def run(self, number: int) -> float:
         """Send everything at once and give the seconds until the receiver has custody of all of it."""

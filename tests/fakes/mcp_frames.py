@@ -115,10 +115,12 @@ def content_of(result: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]
     (block,) = result["content"]
     assert block["type"] == "text"
     content: dict[str, Any] = result["structuredContent"]
+    # A refusal too: some clients hold it to the schema as well.
+    jsonschema.validate(content, schema, cls=jsonschema.Draft202012Validator)
     if result["isError"]:
         _check_refusal(block["text"], content)
         raise Refused(content)
-    jsonschema.validate(content, schema, cls=jsonschema.Draft202012Validator)
+    assert "code" not in content
     assert told_in(block["text"]) == content
     return content
 

@@ -11,10 +11,12 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from herd.mcp.server import Server
-from herd.mcp.tools import OUTPUTS, Tools
+from herd.mcp.tools import TOOLS, Tools
 from tests.fakes import mcp_frames
 from tests.fakes.herd_session import WAIT_S
 from tests.fakes.mcp_frames import HANDSHAKE, Era
+
+SCHEMAS = {tool["name"]: tool["outputSchema"] for tool in TOOLS}
 
 
 class McpStreams:
@@ -58,7 +60,7 @@ class McpStreams:
 
     async def content(self, request_id: str | int, tool: str) -> dict[str, Any]:
         """Give the structured content of a call that was begun; see `call`."""
-        return mcp_frames.content_of(await self.result(request_id), OUTPUTS[tool])
+        return mcp_frames.content_of(await self.result(request_id), SCHEMAS[tool])
 
     async def request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask and give the result.

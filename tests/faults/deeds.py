@@ -40,20 +40,33 @@ class Fate:
         at: The step at which something happens, empty for nowhere.
         nth: At which passing.
         what: `kill`, or `freeze`: then the thread that took the step goes no further.
-        behind: Count passings only from the first time that this step was taken.
+        behind: Count passings only from the time that this step was taken,
+        behind_nth: at this passing.
     """
 
-    def __init__(self, *, log: str = "", at: str = "", nth: int = 1, what: str = "kill", behind: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        log: str = "",
+        at: str = "",
+        nth: int = 1,
+        what: str = "kill",
+        behind: str = "",
+        behind_nth: int = 1,
+    ) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600) if log else -1
-        self._at, self._nth, self._what, self._behind = at, nth, what, behind
+        self._at, self._nth, self._what = at, nth, what
+        self._behind, self._behind_nth = behind, behind_nth if behind else 0
         self._taken: Counter[str] = Counter()
+        self.stopped = threading.Event()
+        """Set once a thread is frozen."""
 
     def __call__(self, step: str) -> None:
         if self._log >= 0:
             os.write(self._log, f"{step}\n".encode())
-        if self._behind and step == self._behind:
-            self._behind = ""
-        if step != self._at or self._behind:
+        if step == self._behind:
+            self._behind_nth -= 1
+        if step != self._at or self._behind_nth > 0:
             return
         self._taken[step] += 1
         if self._taken[step] == self._nth:
@@ -62,19 +75,28 @@ class Fate:
     def _die(self) -> None:
         if self._what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        self.stopped.set()
         threading.Event().wait()
 
 
 class _Host:
-    """Serves the tools of a session, and as `command.*` a command line of it; `test.*` is for tests."""
+    """Serves the tools of a session, and as `command.*` a command line of it.
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    `test.disk` lets writes fail beyond that size of a file, or none with -1; `test.stopped` answers once the
+    fate has frozen a thread, which must be the one of the mailbox.
+    """
+
+    def __init__(self, coordinator: Coordinator, fate: Fate) -> None:
+        self._fate = fate
         self.tools = AdapterApi(Settled(coordinator))
         self._command = AdapterApi(Settled(coordinator), command=True)
 
     async def request(self, connection: Connection, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if method == "test.disk":
             _limit_files(params["bytes"])
+            return {}
+        if method == "test.stopped":
+            await asyncio.to_thread(self._fate.stopped.wait)
             return {}
         if method.startswith("command."):
             method = method.replace("command.", "session.", 1)
@@ -108,7 +130,7 @@ def coordinate_session(
     """
     _die_after(dies_after_s, of_its_own_time=of_its_own_time)
     session = SessionName(host, session_id)
-    step = Fate(**fate) if fate else None
+    step = Fate(**fate or {})
     opening = Opening(
         layout=Layout(root),
         session=session,
@@ -117,15 +139,15 @@ def coordinate_session(
         topology=FakeTopology({}),
         place=Place("none"),
         name=session_id,
-        **({"step": step} if step else {}),
+        step=step,
     )
-    asyncio.run(_served(opening, channel))
+    asyncio.run(_served(opening, step, channel))
 
 
-async def _served(opening: Opening, channel: socket.socket) -> None:
+async def _served(opening: Opening, fate: Fate, channel: socket.socket) -> None:
     async with coordinate(opening) as coordinator:
         reader, writer = await asyncio.open_connection(sock=channel)
-        host = _Host(coordinator)
+        host = _Host(coordinator, fate)
         await Connection(reader, writer, host).run()
         host.tools.ended()
 

@@ -100,6 +100,12 @@ class Session:
             await self._mourn()
         return not status
 
+    async def killed(self) -> None:
+        """Kill its process now, find everything true, and start it again."""
+        assert self.process is not None, "it was started"
+        self.process.fork.kill()
+        await self.died()
+
     async def died(self) -> None:
         """Find everything true at its death, let the other side go on, and start it again."""
         await self._mourn()

@@ -1,4 +1,4 @@
-"""State that cannot be used: each a refusal that names the thing and the next step, and nothing is touched."""
+"""State that cannot be used: each is a refusal that names the thing and the next step; nothing is touched."""
 
 import json
 import os
@@ -68,11 +68,6 @@ def a_link(place: Path) -> str:
 def a_file(place: Path) -> str:
     place.touch(0o600)
     return f"'{place}' is no folder"
-
-
-def below_a_file(place: Path) -> str:
-    place.touch(0o600)
-    return f"folder '{place}' cannot be made or used"
 
 
 @pytest.mark.parametrize("spoil", [an_open_folder, a_link, a_file])

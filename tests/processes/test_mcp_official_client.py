@@ -58,11 +58,11 @@ class Agent:
             Refused: it is a tool error.
         """
         content: dict[str, Any] = result.structured_content or {}
+        jsonschema.validate(content, self._schemas[tool], cls=jsonschema.Draft202012Validator)
         [block] = result.content
         if result.is_error:
             assert getattr(block, "text", "").startswith(f"{content['code']}: {content['message']}\n")
             raise Refused(content)
-        jsonschema.validate(content, self._schemas[tool], cls=jsonschema.Draft202012Validator)
         assert told_in(getattr(block, "text", "")) == content
         return content
 

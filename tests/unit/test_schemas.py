@@ -9,8 +9,6 @@ import json
 
 import pytest
 
-from herd.core.build import Build
-from herd.core.identity import SessionName
 from herd.core.limits import (
     MAILBOX_APPLICATION_ID,
     MAILBOX_VERSION,
@@ -18,11 +16,11 @@ from herd.core.limits import (
     RECORD_VERSION,
     SESSION_VERSION,
 )
-from herd.core.locks import Owner
 from herd.mail.tables import TABLES
 from herd.mail.wire import Envelope, ReceiptShape, StatusQuestion
-from herd.presence.record import CAPABILITIES, Presence, Record, encode
+from herd.presence.record import CAPABILITIES, Presence, encode
 from herd.presence.session_file import SessionFile
+from tests.fakes.records import record_of, session_of
 
 
 def fingerprint(value: object) -> str:
@@ -36,21 +34,20 @@ def shape_of(value: object) -> object:
     return type(value).__name__
 
 
-def a_record() -> Record:
-    return Record(
-        session=SessionName("claude", "1"),
-        kind="ordinary",
-        claim=Owner(2, "start", "id"),
-        host_pid=3,
-        host_start="start",
-        instance_id="instance",
-        protocol=1,
-        endpoint="/run/x.sock",
-        public_key="k",
-        capabilities=("message.send",),
-        build=Build("0", "0" * 64),
-        presence=Presence(*("x",) * 8, 4, *("x",) * 3),
-    )
+FULL = Presence(
+    role="lead",
+    socket="none",
+    cwd="/x",
+    name="n",
+    repo="r",
+    branch="b",
+    workspace_label="w",
+    activity="idle",
+    since=4,
+    pane_id="p",
+    tab_id="t",
+    workspace_id="w",
+)
 
 
 @pytest.mark.requirement("H-build-08")
@@ -60,18 +57,21 @@ def a_record() -> Record:
         pytest.param(
             PROTOCOL_VERSION,
             [one.model_json_schema(by_alias=True) for one in (Envelope, ReceiptShape, StatusQuestion)],
-            (1, "WIRE"),
+            (1, "1697b2ce76400923"),
             id="the wire",
         ),
         pytest.param(
             RECORD_VERSION,
-            [shape_of(json.loads(encode(a_record()))), CAPABILITIES],
-            (1, "RECORD"),
+            [shape_of(json.loads(encode(record_of(session_of(1), FULL)))), CAPABILITIES],
+            (1, "f342024236aa5425"),
             id="an instance record",
         ),
-        pytest.param(SESSION_VERSION, SessionFile._fields, (1, "SESSION"), id="session.json"),
+        pytest.param(SESSION_VERSION, SessionFile._fields, (1, "753d824eacca720d"), id="session.json"),
         pytest.param(
-            MAILBOX_VERSION, [TABLES.split(), MAILBOX_APPLICATION_ID], (1, "MAILBOX"), id="the mailbox"
+            MAILBOX_VERSION,
+            [TABLES.split(), MAILBOX_APPLICATION_ID],
+            (1, "d09e2b44298e41bb"),
+            id="the mailbox",
         ),
     ],
 )

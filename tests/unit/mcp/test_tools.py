@@ -48,6 +48,7 @@ def test_a_tool_says_what_a_client_needs_to_know(tool: dict[str, Any]):
     for schema in (tool["inputSchema"], tool["outputSchema"]):
         jsonschema.Draft202012Validator.check_schema(schema)
         assert schema["type"] == "object"
+    for schema in (tool["inputSchema"], OUTPUTS[tool["name"]]):
         assert schema["additionalProperties"] is False
     assert tool["description"]
     assert tool["_meta"] == {"anthropic/alwaysLoad": True}
@@ -153,14 +154,15 @@ def test_a_mark_of_an_earlier_hand_over_stands_in_the_header_too():
 # --- refusals --------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("D-mcp-07")
+@pytest.mark.requirement("D-mcp-06", "D-mcp-07")
 @pytest.mark.parametrize("kind", BY_CODE.values(), ids=lambda kind: kind.code)
 def test_every_refusal_is_a_tool_error_with_code_message_and_hint(kind: type[HerdError]):
     result = refusal_result(kind("what was wrong", retry_after_ms=250, holder={"pid": 7}))
 
     assert result["isError"] is True
-    with pytest.raises(Refused) as refused:
-        content_of(result, {})
+    for tool in TOOLS:
+        with pytest.raises(Refused) as refused:
+            content_of(result, tool["outputSchema"])
     assert refused.value.code == kind.code
     assert refused.value.message == "what was wrong"
     assert refused.value.hint == kind.hint

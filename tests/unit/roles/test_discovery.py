@@ -49,6 +49,12 @@ class TestEligible:
     def test_a_caller_that_is_not_listed_itself_finds_the_others(self):
         assert eligible([lead(1)], MY_PARTY, JUDGE) == [lead(1)]
 
+    def test_no_judge_makes_the_caller_a_peer_of_itself(self):
+        judge = Says(Allowed())
+
+        assert eligible([ME, lead(1)], MY_PARTY, judge) == [lead(1)]
+        assert len(judge.asked) == 1
+
     def test_only_the_callers_role_is_found(self):
         manager = record_of(session_of(1), Presence("manager", "none"))
         me = Party(ME.key, "manager", "ordinary")

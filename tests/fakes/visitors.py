@@ -1,0 +1,238 @@
+"""A story of visitors and coordinators of one session that are killed at random instants.
+
+It is a process of its own: it imports everything, starts no thread and no event loop, and forks. Each of its
+senders has one visitor at a time, which hands in the sender's messages one after the other until it is killed;
+the next one begins with the first message that was not acknowledged. Meanwhile coordinators of the session
+begin, end and are killed. What was acknowledged, and what is stored in the end, is told as JSON.
+
+`python -m tests.fakes.visitors ROOT VISITORS SEED`
+"""
+
+import asyncio
+import json
+import os
+import random
+import selectors
+import signal
+import sqlite3
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, NoReturn
+
+from herd.coordinator.coordinator import coordinate
+from herd.core.build import running_build
+from herd.core.errors import PeerOffline
+from herd.core.identity import SessionName
+from herd.core.locks import wait_until_free
+from herd.core.paths import Layout
+from herd.mail import inbox
+from herd.mail.visit import visit
+from herd.presence.session_file import SessionFile
+from tests.fakes.coordinators import opening_of
+from tests.fakes.mail import BOB, NOW, envelope, sender, started_once
+
+SENDERS = 5
+LIVES_S = 0.15
+"""Seconds that a visitor lives at most."""
+
+COORDINATES_S = 0.2
+"""Seconds that a coordinator lives at most."""
+
+RESTS_S = 0.3
+"""Seconds until the next coordinator begins, at most."""
+
+GONE_S = 60.0
+"""Seconds that a child has to be gone after it was killed or let end."""
+
+ROOM = 1_000_000
+"""Messages that the inbox takes: here it is never full."""
+
+_PIPE_BYTES = 1 << 20
+
+
+class Child(NamedTuple):
+    pid: int
+    pipe: int
+    """The end that we read: what the child has acknowledged."""
+    life: int
+    """The end of another pipe, by closing which we let it end in order."""
+    sender: int | None
+    """Whose visitor it is; None for a coordinator."""
+    until: float
+    orderly: bool
+
+
+class Story:
+    """All of it, in one process without threads."""
+
+    def __init__(self, layout: Layout, visitors: int, seed: int) -> None:
+        self._layout = layout
+        self._left = visitors
+        self._random = random.Random(seed)
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, Child] = {}
+        self._coordinates_at = 0.0
+        self._coordinates = False
+        self.acknowledged = [0] * SENDERS
+        self.coordinated = 0
+
+    def play(self) -> None:
+        """Begin, kill and reap until every visitor has had its turn."""
+        for number in range(SENDERS):
+            self._begin_visitor(number)
+        while self._children:
+            for key, _ in self._selector.select(self._until_next()):
+                self._reap(key.fd)
+            for handle, child in list(self._children.items()):
+                if child.until <= time.monotonic():
+                    self._end(handle, child)
+            if not self._coordinates and self._coordinates_at <= time.monotonic():
+                self._begin_coordinator()
+
+    def _until_next(self) -> float:
+        instants = [child.until for child in self._children.values()]
+        if not self._coordinates:
+            instants.append(self._coordinates_at)
+        return max(0.0, min(instants) - time.monotonic())
+
+    def _begin_visitor(self, number: int) -> None:
+        if self._left > 0:
+            self._left -= 1
+            begin = self.acknowledged[number]
+            self._begin(number, LIVES_S, lambda pipe, _: hand_in(self._layout, number, begin, pipe))
+
+    def _begin_coordinator(self) -> None:
+        self._coordinates_at = float("inf")
+        if self._left > 0:
+            self._coordinates = True
+            self._begin(None, COORDINATES_S, lambda pipe, life: live(self._layout, pipe, life))
+
+    def _begin(self, number: int | None, most_s: float, deed: Callable[[int, int], None]) -> None:
+        pipe, told = os.pipe()
+        ends, life = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(pipe)
+            os.close(life)
+            _do(lambda: deed(told, ends))
+        os.close(told)
+        os.close(ends)
+        until = time.monotonic() + self._random.uniform(0, most_s)
+        handle = os.pidfd_open(pid)
+        self._children[handle] = Child(pid, pipe, life, number, until, self._random.random() < 0.5)
+        self._selector.register(handle, selectors.EVENT_READ)
+
+    def _end(self, handle: int, child: Child) -> None:
+        """Kill a child; a coordinator may be let end in order instead."""
+        if child.sender is None and child.orderly:
+            os.close(child.life)
+            self._children[handle] = child._replace(life=-1, until=time.monotonic() + GONE_S)
+        else:
+            os.kill(child.pid, signal.SIGKILL)
+            self._children[handle] = child._replace(until=time.monotonic() + GONE_S)
+
+    def _reap(self, handle: int) -> None:
+        child = self._children.pop(handle)
+        self._selector.unregister(handle)
+        os.close(handle)
+        _, status = os.waitpid(child.pid, 0)
+        assert os.waitstatus_to_exitcode(status) in {0, -signal.SIGKILL}, "a child failed"
+        told = os.read(child.pipe, _PIPE_BYTES).split()
+        for descriptor in (child.pipe, child.life):
+            if descriptor >= 0:
+                os.close(descriptor)
+        if child.sender is None:
+            self.coordinated += bool(told)
+            self._coordinates = False
+            self._coordinates_at = time.monotonic() + self._random.uniform(0, RESTS_S)
+        else:
+            self.acknowledged[child.sender] += len(told)
+            self._begin_visitor(child.sender)
+
+
+def _do(deed: Callable[[], None]) -> NoReturn:
+    status = 1
+    try:
+        deed()
+        status = 0
+    except BaseException:  # noqa: BLE001 - a child that went on would tell the story twice
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def hand_in(layout: Layout, number: int, begin: int, pipe: int) -> None:
+    """Be a visitor: hand in one message after the other, each acknowledged on the pipe, until killed."""
+    session = sender_session(number)
+    count = begin
+    while True:
+        one = envelope(f"m-{count}", str(count), by=session)
+
+        def work(connection: sqlite3.Connection, file: SessionFile, one: Any = one) -> None:
+            custody_id = file.custody_id or ""
+            inbox.accept(
+                connection, one, sender(session), custody_id=custody_id, inbox_messages=ROOM, now_ms=NOW
+            )
+
+        try:
+            visit(layout, BOB.key, work)
+        except PeerOffline:
+            wait_until_free(layout.session_lock(BOB.key))
+            wait_until_free(layout.mailbox_lock(BOB.key))
+            continue
+        os.write(pipe, b"1\n")
+        count += 1
+
+
+def sender_session(number: int) -> SessionName:
+    """Give the session whose messages a visitor brings."""
+    return SessionName("claude", f"sender-{number}")
+
+
+def live(layout: Layout, pipe: int, life: int) -> None:
+    """Be a coordinator until the pipe of life is closed."""
+
+    async def coordinated() -> None:
+        ended = asyncio.Event()
+        async with coordinate(opening_of(layout, BOB)) as one:
+            asyncio.get_running_loop().add_reader(life, ended.set)
+            await one.mailbox.read(inbox.undelivered)
+            os.write(pipe, b"1\n")
+            await ended.wait()
+
+    asyncio.run(coordinated())
+
+
+def found(layout: Layout) -> dict[str, Any]:
+    """Give what the mailbox holds in the end."""
+
+    def work(connection: sqlite3.Connection, file: SessionFile) -> dict[str, Any]:
+        rows = connection.execute("SELECT sender_key, message_id, sequence FROM inbox ORDER BY sequence")
+        return {
+            "rows": rows.fetchall(),
+            "custody_id": file.custody_id,
+            "quick_check": connection.execute("PRAGMA quick_check").fetchall(),
+        }
+
+    return visit(layout, BOB.key, work)
+
+
+def main() -> None:
+    """Play the story and tell it."""
+    root, visitors, seed = sys.argv[1:]
+    layout = Layout(root)
+    started_once(layout, BOB)
+    running_build()  # once, and not in every coordinator
+    story = Story(layout, int(visitors), int(seed))
+    story.play()
+    told = {"acknowledged": story.acknowledged, "coordinated": story.coordinated, **found(layout)}
+    with suppress(BrokenPipeError):
+        sys.stdout.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
