@@ -1,7 +1,7 @@
 """Write the reference pages from the code they describe, or check that they still say the same.
 
-`python docs/generate.py` writes the pages of errors, limits, settings, command line, message states and
-adapter API into `docs/reference`; with `--check` nothing is written, and the exit status is 1 where a page
+`python docs/generate.py` writes the pages of errors, limits, settings, command line, message states, adapter
+API and tools into `docs/reference`; with `--check` nothing is written, and the exit status is 1 where a page
 differs. What a page says is changed where its subject is written: in a docstring, a hint or a parser, or in
 a module beside this one. The page of the command line exists once its parser does.
 """
@@ -19,6 +19,7 @@ from docs.adapter_api import adapter_api_page
 from docs.command_line import command_line_page
 from docs.markdown import Undocumented, page, table
 from docs.message_states import message_states_page
+from docs.tools import tools_page
 from herd.core.errors import BY_CODE, EXIT_STATUSES, HerdError
 from herd.core.limits import DEFAULT_LIMITS, SETTING_GREATEST
 
@@ -155,6 +156,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "limits.md": limits_page(),
         "message-states.md": message_states_page(),
+        "tools.md": tools_page(),
     }
     # Only a parser that does not exist may be left out: one that cannot be imported is a fault.
     if importlib.util.find_spec(COMMAND_LINE) is not None:

@@ -103,11 +103,11 @@ class Client:
             frame = self._frame(give_up)
             error = frame.get("error")
             if frame.get("id") is None and isinstance(error, dict):
-                raise from_wire(error)  # what was sent was no frame at all
+                raise from_wire(error, own=True)  # what was sent was no frame at all
             if frame.get("id") == request_id and "method" not in frame:
                 break
         if isinstance(error, dict):
-            raise from_wire(error)
+            raise from_wire(error, own=True)
         result = frame.get("result")
         if not isinstance(result, dict):
             raise InvalidRpc("the session's coordinator answered with no object")

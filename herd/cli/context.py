@@ -78,15 +78,18 @@ def open_context() -> Context:
     return Context(environ, settings, layout, Registry(layout))
 
 
-def host_process() -> tuple[int, str]:
-    """Give the host of a session whose coordinator this process is: its parent, by pid and start token.
+def host_process(parent: int | None = None) -> tuple[int, str]:
+    """Give the host of a session whose coordinator this process is, by pid and start token.
 
     Process 1 is nobody's host. It adopts whoever lost its parent, and it is an ancestor of every command line
     on the machine: each of them would then belong to that session.
+
+    Args:
+        parent: The process that started this one; the kernel is asked where it is None.
     """
     from herd.core.processes import start_token  # looking at the registry needs no process
 
-    parent = os.getppid()
+    parent = os.getppid() if parent is None else parent
     return (parent, start_token(parent) or "") if parent > 1 else (0, "")
 
 

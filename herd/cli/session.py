@@ -76,7 +76,7 @@ async def serve(context: Context, options: argparse.Namespace) -> None:
     api = AdapterApi(binding, bind)
     try:
         if options.session is not None:
-            await api.request(None, "session.bind", _bind_params(context, options))
+            await api.request(None, "session.bind", bind_params(context, options))
         reader, writer = await stdio_streams()
         await Connection(reader, writer, api, limits=context.settings.limits).run()
         api.ended()
@@ -84,7 +84,12 @@ async def serve(context: Context, options: argparse.Namespace) -> None:
         await binding.close()
 
 
-def _bind_params(context: Context, options: argparse.Namespace) -> dict[str, Any]:
+def bind_params(context: Context, options: argparse.Namespace) -> dict[str, Any]:
+    """Give what `session.bind` takes for the session that the options name.
+
+    Raises:
+        InvalidParams: an option is no UTF-8.
+    """
     return {
         "host": options.host,
         "session_id": exact_text(options.session),

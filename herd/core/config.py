@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from herd.core.errors import InvalidParams
-from herd.core.limits import CONFIG_BYTES, DEFAULT_LIMITS, SETTING_GREATEST, Limits
+from herd.core.limits import (
+    CONFIG_BYTES,
+    DEFAULT_LIMITS,
+    ENDPOINT_PATH_CHARACTERS,
+    LABEL_CHARACTERS,
+    SETTING_GREATEST,
+    Limits,
+)
 
 NO_SOCKET = "none"
 """The socket of a session that lives on no Herdr server."""
@@ -63,8 +70,15 @@ def herdr_place(environ: Mapping[str, str]) -> Place:
     socket = environ.get("HERDR_SOCKET_PATH", "")
     if environ.get("HERDR_ENV") != "1" or not socket.startswith("/"):
         return Place(NO_SOCKET)
-    ids = (environ.get(f"HERDR_{part}_ID") or None for part in ("PANE", "TAB", "WORKSPACE"))
+    if len(socket) > ENDPOINT_PATH_CHARACTERS:
+        return Place(NO_SOCKET)
+    ids = (_native_id(environ.get(f"HERDR_{part}_ID", "")) for part in ("PANE", "TAB", "WORKSPACE"))
     return Place(socket, *ids)
+
+
+def _native_id(value: str) -> str | None:
+    """Give an id as a record may carry it; what is none of Herdr's is left out rather than published."""
+    return value if value.strip() and len(value) <= LABEL_CHARACTERS else None
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -58,9 +58,6 @@ class HerdError(Exception):
         self.next_step = hint or self.hint
         self.details = details
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.message, self.next_step, self.details))
-
     def to_wire(self) -> dict[str, Any]:
         """Give the JSON-RPC error object: number, `CODE: text`, and the code again in `data`."""
         data = {**self.details, "code": self.code, "hint": self.next_step}
@@ -69,10 +66,6 @@ class HerdError(Exception):
     def to_tool(self) -> dict[str, Any]:
         """Give what a tool or a command's standard error shows: code, message, hint and details."""
         return {**self.details, "code": self.code, "message": self.message, "hint": self.next_step}
-
-
-def _rebuild(kind: type[HerdError], message: str, hint: str, details: dict[str, Any]) -> HerdError:
-    return kind(message, hint=hint, **details)
 
 
 class PeerOffline(HerdError):
@@ -419,10 +412,15 @@ class EligibilityUnverified(HerdError):
 BY_CODE: dict[str, type[HerdError]] = {kind.code: kind for kind in HerdError.__subclasses__()}
 
 
-def from_wire(error: dict[str, Any]) -> HerdError:
+def from_wire(error: dict[str, Any], *, own: bool = False) -> HerdError:
     """Read a JSON-RPC error object.
 
     A code that this version does not know is read as `INVALID_RPC`, whatever its number says.
+
+    Args:
+        error: The object.
+        own: Whether this session's own coordinator said it: only then its hint is taken. What a peer would
+            have us do next is a peer's text, and a model reads hints as advice.
     """
     data = error.get("data")
     details = dict(data) if isinstance(data, dict) else {}
@@ -436,4 +434,6 @@ def from_wire(error: dict[str, Any]) -> HerdError:
     if type(retry_after) is int and retry_after >= 0:
         # It paces a clock of ours, which a number of any length would break or stop for good.
         kept["retry_after_ms"] = min(retry_after, RETRY_BELIEVED_MS)
-    return kind(message.removeprefix(f"{kind.code}: "), hint=hint if isinstance(hint, str) else None, **kept)
+    return kind(
+        message.removeprefix(f"{kind.code}: "), hint=hint if own and isinstance(hint, str) else None, **kept
+    )

@@ -1,9 +1,9 @@
 """The sender's side at work: for each recipient the pending messages, head first, until each is settled.
 
-A route is one exact recipient. Its head is carried, and whatever may pass keeps it the head and makes it
-wait with backoff; a definitive refusal rejects it and the next one goes. No route waits for another. The
-outbox row was committed before a message comes here, and what a carrier answers is told to whoever waits
-before it is written down: a crash in between loses nothing, since the receipt stays owed on the other side.
+A route is one exact recipient. Its head is carried; what may pass keeps it the head and makes it wait with
+backoff, a definitive refusal rejects it and the next one goes. No route waits for another. The row was
+committed before, and what a carrier answers is told to whoever waits before it is written down: a crash in
+between loses nothing, since the receipt stays owed on the other side.
 """
 
 import asyncio
@@ -142,10 +142,7 @@ class Routes:
             await self._written.wait()
 
     def retry(self) -> None:
-        """Try every waiting head at once, except one that was told how long to wait.
-
-        What could not be written down is written down now.
-        """
+        """Try every waiting head at once, except one that was told how long; write down what could not be."""
         for route in self._routes.values():
             route.retry.set()
         unwritten, self._unwritten = self._unwritten, []
@@ -155,19 +152,17 @@ class Routes:
     def refusal(self, message: Outgoing) -> HerdError | None:
         """Give why a message is still pending, where it is the head of its route and was refused."""
         route = self._routes.get(message.route)
-        if route is None or not route.waiting or route.waiting[0].message_id != message.message_id:
-            return None
-        return route.refusal
+        is_head = route and route.waiting and route.waiting[0].message_id == message.message_id
+        return route.refusal if route and is_head else None
 
     def settled_elsewhere(self, message: Outgoing) -> None:
         """Drop a message that something else has settled: a pushed receipt, or its sender."""
         route = self._routes.get(message.route)
         if route is None:
             return
-        was_head = bool(route.waiting) and route.waiting[0].message_id == message.message_id
-        kept = [one for one in route.waiting if one.message_id != message.message_id]
-        route.waiting = deque(kept)
-        if was_head:
+        head = route.waiting[0] if route.waiting else None
+        route.waiting = deque(one for one in route.waiting if one.message_id != message.message_id)
+        if head is not None and head.message_id == message.message_id:
             route.attempt, route.refusal = 0, None
             route.settled.set()
             route.retry.set()
@@ -185,14 +180,14 @@ class Routes:
                 outcome = await self._attempt(message)
                 if not route.waiting or route.waiting[0] is not message:
                     continue  # settled elsewhere meanwhile, and more is known of it than this attempt can say
-                passing = isinstance(outcome, HerdError) and outcome.may_pass
-                if not passing:
+                passing = outcome if isinstance(outcome, HerdError) and outcome.may_pass else None
+                if passing is None:
                     route.waiting.popleft()
-            if isinstance(outcome, HerdError) and outcome.may_pass:
-                await self._pause(route, outcome)
-                continue
-            route.attempt, route.refusal = 0, None
-            self._settle(message, outcome)
+            if passing is not None:
+                await self._pause(route, passing)
+            else:
+                route.attempt, route.refusal = 0, None
+                self._settle(message, outcome)
         del self._routes[name]
 
     async def _attempt(self, message: Outgoing) -> Carried | HerdError:
@@ -213,7 +208,7 @@ class Routes:
         route.attempt += 1
         route.refusal = refusal
         _log.info("route.wait", extra={"code": refusal.code, "attempt": route.attempt})
-        told = int(refusal.details.get("retry_after_ms", 0))
+        told = int(refusal.details.get("retry_after_ms", 0))  # believed up to a bound where it was read
         if told and await first_of(route.settled, self._clock, told / 1000):
             return
         wanted = pause_ms(route.attempt, self._jitter(), at_least_ms=told) - told
@@ -224,11 +219,10 @@ class Routes:
 
     def _settle(self, message: Outgoing, outcome: Carried | HerdError) -> None:
         if isinstance(outcome, HerdError):
-            receipt = message.receipt._replace(state=REJECTED, outcome=outcome.code)
-            self._changed(Progress(receipt, refusal=outcome))
+            rejected = message.receipt._replace(state=REJECTED, outcome=outcome.code)
+            self._changed(Progress(rejected, refusal=outcome))
         else:
-            receipt = merged(message.receipt, outcome.receipt)
-            self._changed(Progress(receipt, outcome.running))
+            self._changed(Progress(merged(message.receipt, outcome.receipt), outcome.running))
         self._begin_to_write_down(message, outcome)
 
     def _begin_to_write_down(self, message: Outgoing, outcome: Carried | HerdError) -> None:
@@ -236,8 +230,6 @@ class Routes:
         self._tasks.create_task(self._write_down(message, outcome))
 
     async def _write_down(self, message: Outgoing, outcome: Carried | HerdError) -> None:
-        """Record what the carrier said, after it was told; what cannot be written now waits for `retry`."""
-
         def work(connection: sqlite3.Connection) -> Outgoing:
             if isinstance(outcome, HerdError):
                 return outbox.reject(connection, message.message_id, outcome.code, self._clock.wall_ms())
@@ -249,7 +241,7 @@ class Routes:
         except HerdError as refusal:
             _log.warning("receipt.persist.failed", extra={"code": refusal.code})
             if refusal.may_pass:
-                self._unwritten.append((message, outcome))
+                self._unwritten.append((message, outcome))  # for `retry`
         else:
             self._step(RECEIPT_AFTER)
             self._recorded(row)

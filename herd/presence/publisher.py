@@ -6,7 +6,6 @@ write into a file that already has its blocks, which also works when the disk is
 """
 
 import os
-import uuid
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -37,6 +36,12 @@ class Instance(NamedTuple):
     build: Build
 
 
+def _unused_id() -> str:
+    import uuid  # no reader of records needs it
+
+    return str(uuid.uuid4())
+
+
 class Publisher:
     """Owns one session's record; the caller holds the session lock for as long as this object lives.
 
@@ -52,7 +57,7 @@ class Publisher:
         layout: Layout,
         lock: HeldLock,
         instance: Instance,
-        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        new_id: Callable[[], str] = _unused_id,
     ) -> None:
         self._path = layout.record(instance.session.key)
         self._lock = lock

@@ -102,12 +102,13 @@ class RawPeer:
         sock.bind(path)
         os.chmod(path, 0o600)
         with self.registered(layout, endpoint=path, **registered):
-            async with await asyncio.start_unix_server(server.called, sock=sock):
-                try:
-                    yield server
-                finally:
-                    await server.close()
-                    os.unlink(path)
+            listening = await asyncio.start_unix_server(server.called, sock=sock)
+            try:
+                yield server
+            finally:
+                listening.close()
+                os.unlink(path)
+                await server.close()
 
     def envelope(self, to: str, content: str = "hello", **changed: Any) -> dict[str, Any]:
         """Give the params of a right `peer.send`; a field given as None is left out."""
@@ -134,6 +135,11 @@ class RawServer:
         self._calls: asyncio.Queue[RawConnection] = asyncio.Queue()
         self._all: list[RawConnection] = []
 
+    @property
+    def calls(self) -> int:
+        """How many calls came."""
+        return len(self._all)
+
     async def called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Note a call."""
         connection = RawConnection(self.me, None, reader, writer)
@@ -152,7 +158,9 @@ class RawServer:
         return connection
 
     async def close(self) -> None:
-        """End every connection."""
+        """End every connection, those included that are just being accepted."""
+        for _ in range(10):
+            await asyncio.sleep(0)
         for connection in self._all:
             await connection.close()
 

@@ -1,9 +1,9 @@
 """A story of visitors and coordinators of one session that are killed at random instants.
 
-It is a process of its own: it imports everything, starts no thread and no event loop, and forks. Each of its
-senders has one visitor at a time, which hands in the sender's messages one after the other until it is killed;
-the next one begins with the first message that was not acknowledged. Meanwhile coordinators of the session
-begin, end and are killed. What was acknowledged, and what is stored in the end, is told as JSON.
+It is a process of its own: it imports everything, starts no thread and no event loop, and forks. Each of
+its senders has one visitor at a time, which hands in the sender's messages one after the other until it is
+killed; the next one begins with the first message that was not acknowledged. Meanwhile coordinators of the
+session begin, end and are killed. What was acknowledged, and what is stored in the end, is told as JSON.
 
 `python -m tests.fakes.visitors ROOT VISITORS SEED`
 """

@@ -200,6 +200,12 @@ class Session:
         while not set(texts) <= self._had():
             await self._read()
 
+    async def read_once(self, wait_ms: int = 0) -> list[str]:
+        """Read once and give the texts; nobody is started again for it."""
+        answer = await self._ask("session.read", wait_ms=wait_ms)
+        self._take({**answer, "timed_out": False})
+        return [message["text"] for message in answer["messages"]]
+
     async def confirm(self, *texts: str) -> None:
         """Say that the host has these texts, whoever dies meanwhile."""
         while True:

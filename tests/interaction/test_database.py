@@ -365,7 +365,7 @@ async def many(notes: Kept, count: int) -> None:
 
 @pytest.mark.requirement("A-storage-14")
 async def test_the_log_is_folded_back_when_enough_has_come_and_nobody_waits_any_more(notes: Kept):
-    await many(notes, CHECKPOINT_TRANSACTIONS - 2)
+    await many(notes, CHECKPOINT_TRANSACTIONS - 1)
     seen: list[int] = []
     async with Held(notes):  # enough with this one
         waiting = [notes.database.start(lambda _: seen.append(notes.count(CHECKPOINT))) for _ in range(2)]

@@ -50,7 +50,7 @@ def refused(commands: CommandLine, words: list[str], environ: dict[str, str] | N
     return shown
 
 
-# --- the data root -----------------------------------------------------------------------------------
+# --- the data root ------------------------------
 
 
 def an_open_folder(place: Path) -> str:
@@ -165,7 +165,7 @@ def test_a_data_root_whose_name_is_no_text_is_refused(machine: Machine, tmp_path
     assert not os.path.exists(place)
 
 
-# --- the settings ------------------------------------------------------------------------------------
+# --- the settings ------------------------------
 
 
 @pytest.mark.requirement("A-config-09")
@@ -231,7 +231,7 @@ def settings_file(machine: Machine, content: bytes) -> Path:
     return file
 
 
-# --- what a session durably is -----------------------------------------------------------------------
+# --- what a session durably is ------------------------------
 
 
 def truncated(file: Path) -> None:
@@ -337,7 +337,7 @@ def test_a_session_file_that_is_missing_beside_its_mailbox_is_not_made_anew(mach
     assert not file.exists()
 
 
-# --- the mailbox -------------------------------------------------------------------------------------
+# --- the mailbox ------------------------------
 
 
 def with_mailbox(machine: Machine) -> Path:
@@ -443,7 +443,7 @@ def test_a_mailbox_of_a_newer_version_is_left_alone_and_not_called_damaged(machi
     assert file.read_bytes() == before
 
 
-# --- the rest ----------------------------------------------------------------------------------------
+# --- the rest ------------------------------
 
 
 def test_a_lock_file_that_is_not_ours_alone_is_refused_and_stays(machine: Machine, tmp_path: Path):
@@ -486,7 +486,7 @@ def test_a_start_that_is_refused_says_why_on_standard_error(machine: Machine):
     assert os.listdir(machine.layout.peers) == []
 
 
-# --- every status, and every hint ----------------------------------------------------------------------
+# --- every status, and every hint ------------------------------
 
 
 @pytest.mark.requirement("A-errors-37")

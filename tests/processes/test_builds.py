@@ -64,7 +64,7 @@ def outcome(session: HerdSession, method: str, **params: Any) -> dict[str, Any] 
         return refusal
 
 
-# --- the build that is reported --------------------------------------------------------------------
+# --- the build that is reported ------------------------------
 
 
 @pytest.mark.requirement("H-build-06")
@@ -114,7 +114,7 @@ def test_sessions_and_commands_of_two_builds_exchange_mail_on_one_machine(machin
     assert old.request("session.read", wait_ms=5_000)["messages"][0]["text"] == "from a newer command"
 
 
-# --- code replaced under a running session ---------------------------------------------------------
+# --- code replaced under a running session ------------------------------
 
 
 @pytest.mark.requirement("H-build-09")
@@ -178,7 +178,7 @@ def test_the_coordinator_of_a_terminal_session_runs_no_replaced_module_either(ma
     assert copy.ran() == []
 
 
-# --- what is installed and loaded ------------------------------------------------------------------
+# --- what is installed and loaded ------------------------------
 
 
 @pytest.mark.requirement("D-code-08")

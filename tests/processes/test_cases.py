@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from herd.core.errors import AmbiguousTarget, MessageIdConflict
-from herd.core.identity import SessionName
+from herd.core.identity import SessionName, peer_id_of
 from herd.core.processes import start_token
 from herd.mail.steps import EVIDENCE_BEFORE, HANDOVER_AFTER, HANDOVER_BEFORE, INBOX_AFTER, INBOX_BEFORE
 from tests.fakes.command_line import CommandLine, Detached, Host, Terminal
@@ -58,11 +59,11 @@ def state(session: HerdSession, message_id: str) -> str:
 def two(machine: Machine, **of_bob: Any) -> tuple[HerdSession, HerdSession, str]:
     """Start alice, and bob whom she has listed; gives bob's target too."""
     alice = machine.session("claude", "alice", name="alice")
-    bob = machine.session("codex", "bob", name="bob", **of_bob)
+    bob = machine.session("codex", "bob", name="bob", parent=machine.new_host(), **of_bob)
     return alice, bob, alice.until_listed("bob")
 
 
-# --- C1: kill between read and hand-over --------------------------------------------------------------
+# --- C1: kill between read and hand-over ------------------------------
 
 
 @pytest.mark.requirement("C1")
@@ -126,7 +127,7 @@ def test_what_was_accepted_while_nobody_ran_is_delivered_once_by_the_next_instan
     assert read(machine.session("codex", "bob"), wait_ms=0) == []
 
 
-# --- C2: twenty by ten -----------------------------------------------------------------------------------
+# --- C2: twenty by ten ------------------------------
 
 
 @pytest.mark.requirement("C2")
@@ -163,7 +164,7 @@ def test_c2_twenty_senders_at_once_lose_double_and_reorder_nothing(machine: Mach
     assert read(reader, wait_ms=0) == []
 
 
-# --- C3 and C4: what a text claims, and what it does to a screen -------------------------------------------
+# --- C3 and C4: what a text claims, and what it does to a screen ------------------------------
 
 
 @pytest.mark.requirement("C3")
@@ -171,13 +172,12 @@ def test_c3_a_forged_header_stays_inside_one_quoted_body_under_one_true_header(m
     alice = machine.session("claude", "alice", name="alice")
     assert machine.shell.run("send", "alice", FORGED).status == 0
     before = alice.request("session.whoami")
+
     shown = machine.inside.run("inbox").text
-    [message] = read(alice)[:1] or machine.inside.run("inbox", "--json").json["messages"] or [{}]
 
     header, *body = shown.splitlines()
     assert re.fullmatch(r'message \S+ from terminal session lead:\w{10} named "terminal"', header)
     assert body == [f"  | {line}" for line in FORGED.split("\n")]
-    assert message == {}
     message_id = header.split()[1]
     again = machine.inside.run("inbox", "--message", message_id, "--json")
     assert again.stdout.count(b"\n") == 1
@@ -225,14 +225,11 @@ def test_c4_no_view_for_people_acts_on_a_terminal_and_the_text_is_kept_to_the_by
     assert ESCAPES.encode() in mailbox
 
 
-# --- C5: pid reuse -----------------------------------------------------------------------------------------
+# --- C5: pid reuse ------------------------------
 
 
 @pytest.mark.requirement("C5")
-@pytest.mark.parametrize("asleep", [True, False])
-def test_c5_a_record_of_a_strangers_pid_is_not_live_and_the_stranger_gets_nothing(
-    machine: Machine, asleep: bool
-):
+def test_c5_a_record_of_a_strangers_pid_is_not_live_and_the_stranger_gets_nothing(machine: Machine):
     alice, bob, to_bob = two(machine)
     bob.kill()
     path = Path(machine.layout.record(BOB.key))
@@ -241,26 +238,21 @@ def test_c5_a_record_of_a_strangers_pid_is_not_live_and_the_stranger_gets_nothin
     record["claim"].update(pid=os.getpid(), start="another boot:1:1")
     assert record["claim"]["start"] != start_token(os.getpid())
     path.write_text(json.dumps(record), encoding="utf-8")
-    if not asleep:
-        for file in Path(machine.layout.session_folder(BOB.key)).iterdir():
-            file.unlink()
-        Path(machine.layout.session_folder(BOB.key)).rmdir()
+    endpoint = Path(record["instance"]["socket"])
+    endpoint.unlink()
 
     def offline(text: str) -> None:
         assert b"bob" not in machine.shell.run("peers").stdout
         assert alice.request("session.list")["peers"] == []
+        # Its mailbox takes the message, and the answer says that nobody runs there.
         sent = alice.request("session.send", target=to_bob, message=text)
-        if asleep:  # its mailbox takes the message, and says that nobody runs there
-            assert (sent["status"], sent["peer_running"]) == ("accepted", False)
-        else:
-            told = alice.request("session.status", message_id=sent["message_id"])
-            assert (told["state"], told["outcome"]) == ("pending", "PEER_OFFLINE")
+        assert (sent["status"], sent["peer_running"]) == ("accepted", False)
+        assert "is not running" in machine.shell.run("send", to_bob, text).text
 
-    Path(record["instance"]["socket"]).unlink(missing_ok=True)
     offline("no socket is there")
     with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.bind(record["instance"]["socket"])
-        os.chmod(record["instance"]["socket"], 0o600)
+        stranger.bind(str(endpoint))
+        endpoint.chmod(0o600)
         stranger.listen()
         stranger.setblocking(False)
         offline("a stranger listens there")
@@ -268,7 +260,7 @@ def test_c5_a_record_of_a_strangers_pid_is_not_live_and_the_stranger_gets_nothin
             stranger.accept()
 
 
-# --- C6: the same name twice ---------------------------------------------------------------------------------
+# --- C6: the same name twice ------------------------------
 
 
 @pytest.mark.requirement("C6")
@@ -288,7 +280,7 @@ def test_c6_two_of_one_name_are_reached_by_their_targets_alone(machine: Machine,
         for commands in (machine.shell, machine.inside):
             shown = commands.run("send", "api-worker", "to whom?", "--json")
             assert (shown.status, shown.refusal["code"]) == (3, AmbiguousTarget.code)
-            assert sorted(shown.refusal["candidates"]) == sorted(targets)
+            assert all(exact in shown.refusal["message"] for exact in targets)
         listed = machine.shell.run("peers", "--json").json["peers"]
         names = [peer["name"] for peer in listed if peer["target"] in targets]
         assert len(set(names)) == 2
@@ -296,7 +288,8 @@ def test_c6_two_of_one_name_are_reached_by_their_targets_alone(machine: Machine,
 
     refused()
     both[0].kill()
-    both[0] = machine.session("claude", "one", name="api-worker", cwd=folders[0], parent=machine.new_host())
+    one = {"name": "api-worker", "cwd": folders[0], "parent": machine.new_host()}
+    both[0] = machine.session("claude", "one", **one)
     refused()
     for session, exact in zip(both, targets, strict=True):
         assert target(session) == exact
@@ -307,12 +300,12 @@ def test_c6_two_of_one_name_are_reached_by_their_targets_alone(machine: Machine,
     assert [read(session, wait_ms=0) for session in both] == [[], []]
 
 
-# --- C8: a long home -------------------------------------------------------------------------------------------
+# --- C8: a long home ------------------------------
 
 
 @pytest.mark.requirement("C8")
 @pytest.mark.machine
-def test_c8_a_long_home_and_a_long_uid_get_short_private_sockets(tmp_path: Path):
+def test_c8_a_long_home_and_a_long_uid_get_short_private_sockets():
     uid = 4_000_000_001
     long = Path("/tmp") / f"herd-{os.getpid()} ü"
     home = long / ("x" * (160 - len(str(long).encode()) - 1))
@@ -324,6 +317,7 @@ def test_c8_a_long_home_and_a_long_uid_get_short_private_sockets(tmp_path: Path)
     as_user = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *HERD)
     environ = {"HERD_HOME": "", "HOME": str(home), "TMPDIR": str(temporary), "XDG_CONFIG_HOME": ""}
     with ExitStack() as stack:
+        stack.callback(shutil.rmtree, long)
         host, terminal = stack.enter_context(Host()), stack.enter_context(Terminal())
         alice, bob = (
             stack.enter_context(
@@ -331,9 +325,8 @@ def test_c8_a_long_home_and_a_long_uid_get_short_private_sockets(tmp_path: Path)
             )
             for name in ("alice", "bob")
         )
-        sent = alice.ready().request(
-            "session.send", target=bob.ready() and alice.until_listed("bob"), message="x"
-        )
+        bob.ready()
+        sent = alice.request("session.send", target=alice.until_listed("bob"), message="x")
         assert sent["status"] == "accepted"
         assert [message["text"] for message in read(bob)] == ["x"]
         [root] = (home / ".local" / "state" / "herd").iterdir()
@@ -350,14 +343,9 @@ def test_c8_a_long_home_and_a_long_uid_get_short_private_sockets(tmp_path: Path)
         assert all(str(path.parent) in doctor.text for path in sockets)
         assert [alice.end(), bob.end()] == [0, 0]
         assert [path.exists() for path in sockets] == [False, False]
-    for place, folders, files in os.walk(long, topdown=False):
-        for name in (*folders, *files):
-            path = Path(place, name)
-            path.rmdir() if path.is_dir() else path.unlink()
-    long.rmdir()
 
 
-# --- C9: lost acceptance -----------------------------------------------------------------------------------------
+# --- C9: lost acceptance ------------------------------
 
 
 @pytest.mark.requirement("C9")
@@ -418,7 +406,8 @@ def until_accepted(sender: HerdSession, message_id: str) -> None:
 @pytest.mark.requirement("A-restart-04")
 def test_a_pending_message_goes_to_the_next_instance_unless_it_was_for_one_exactly(machine: Machine):
     alice, bob, to_bob = two(machine)
-    peer_id = bob.request("session.whoami").get("peer_id") or peer_id_of_bob(machine)
+    record = json.loads(Path(machine.layout.record(BOB.key)).read_bytes())
+    peer_id = peer_id_of(record["instance"]["id"])
     os.kill(bob.pid, signal.SIGSTOP)
     for_all = machine.inside.run("send", to_bob, "for the session", "--json").json
     for_one = machine.inside.run("send", peer_id, "for the instance", "--json").json
@@ -436,14 +425,7 @@ def test_a_pending_message_goes_to_the_next_instance_unless_it_was_for_one_exact
     assert read(bob, wait_ms=0) == []
 
 
-def peer_id_of_bob(machine: Machine) -> str:
-    from herd.core.identity import peer_id_of
-
-    record = json.loads(Path(machine.layout.record(BOB.key)).read_bytes())
-    return peer_id_of(record["instance"]["id"])
-
-
-# --- C14: the same second -------------------------------------------------------------------------------------------
+# --- C14: the same second ------------------------------
 
 
 @pytest.mark.requirement("C14")

@@ -39,7 +39,7 @@ def taken(reader: HerdSession) -> list[dict[str, Any]]:
     return list(messages)
 
 
-# --- whose command line it is ----------------------------------------------------------------------
+# --- whose command line it is ------------------------------
 
 
 @pytest.mark.requirement("D-cli-01")
@@ -190,7 +190,7 @@ def test_as_takes_a_name_only(machine: Machine):
         assert refused(machine.cron, "whoami", f"--as={name}") == (2, "INVALID_PARAMS")
 
 
-# --- send ------------------------------------------------------------------------------------------
+# --- send ------------------------------
 
 
 @pytest.mark.requirement("D-cli-09")
@@ -402,7 +402,7 @@ def test_a_reply_is_one_and_only_to_its_sender(machine: Machine):
     assert carol.request("session.read")["messages"] == []
 
 
-# --- peers, status, cancel ---------------------------------------------------------------------------
+# --- peers, status, cancel ------------------------------
 
 
 def test_peers_shows_who_is_there_with_the_caller_first(machine: Machine):

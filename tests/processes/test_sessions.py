@@ -54,7 +54,7 @@ def taken(reader: HerdSession, **query: object) -> list[str]:
     return [message["text"] for message in messages]
 
 
-# --- its lines -------------------------------------------------------------------------------------
+# --- its lines ------------------------------
 
 
 def test_requests_are_answered_in_lines_and_nothing_else_is_written(machine: Machine):
@@ -113,7 +113,7 @@ def test_a_session_takes_whatever_name_it_is_given(machine: Machine, name: str):
     assert alice.request("session.whoami")["name"] == name
 
 
-# --- how it starts ---------------------------------------------------------------------------------
+# --- how it starts ------------------------------
 
 
 def test_without_a_session_nothing_is_published_until_one_is_bound(machine: Machine):
@@ -182,7 +182,7 @@ def closed(machine: Machine, number: int) -> Outcome:
     )
 
 
-# --- whose it is -----------------------------------------------------------------------------------
+# --- whose it is ------------------------------
 
 
 @pytest.mark.requirement("H-locks-02")
@@ -221,7 +221,7 @@ def test_after_a_kill_the_next_start_needs_no_cleaning_up_whoever_has_the_pid_no
     assert len(records(machine)) == 1
 
 
-# --- how it ends -----------------------------------------------------------------------------------
+# --- how it ends ------------------------------
 
 
 @pytest.mark.parametrize("how", ["end of input", signal.SIGTERM, signal.SIGHUP])
@@ -307,7 +307,7 @@ def hanging_git(folder: Path, begun: Path) -> dict[str, str]:
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-# --- what it holds ---------------------------------------------------------------------------------
+# --- what it holds ------------------------------
 
 
 @pytest.mark.requirement("A-endpoint-01")

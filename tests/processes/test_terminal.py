@@ -43,7 +43,7 @@ def texts(shown: Outcome) -> list[str]:
     return [message["text"] for message in shown.json["messages"]]
 
 
-# --- its mail --------------------------------------------------------------------------------------
+# --- its mail ------------------------------
 
 
 @pytest.mark.requirement("D-cli-06")
@@ -95,7 +95,7 @@ def test_the_header_of_its_mail_says_terminal_and_calls_nobody_the_user(machine:
     assert again["from"] == {"target": sender, "name": name, "role": "terminal"}
 
 
-# --- two shells --------------------------------------------------------------------------------------
+# --- two shells ------------------------------
 
 
 @pytest.mark.requirement("D-cli-07")
@@ -175,7 +175,7 @@ def test_a_command_beside_a_stopped_one_fails_in_time_and_says_so(machine: Machi
         assert shown.refusal["code"] in {"PEER_OFFLINE", "DELIVERY_UNKNOWN"}
 
 
-# --- herd inbox --------------------------------------------------------------------------------------
+# --- herd inbox ------------------------------
 
 
 def test_waiting_ends_when_a_message_comes(machine: Machine):

@@ -52,4 +52,5 @@ async def test_nothing_is_left_of_a_lane_that_nobody_uses():
         waiting.cancel()
         await asyncio.wait({waiting})
 
-    assert lanes._locks == lanes._users == {}
+    assert not lanes._locks
+    assert not lanes._users

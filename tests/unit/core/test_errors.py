@@ -206,7 +206,7 @@ class TestWire:
     def test_a_refusal_is_the_same_on_the_other_side(self, kind):
         refusal = kind("why: because", hint="Do this.", retry_after_ms=250)
 
-        read = from_wire(json.loads(json.dumps(refusal.to_wire())))
+        read = from_wire(json.loads(json.dumps(refusal.to_wire())), own=True)
 
         assert type(read) is kind
         assert (read.message, read.next_step, read.details) == (
@@ -284,3 +284,9 @@ class TestWire:
 
     def test_an_empty_next_step_is_replaced_by_that_of_the_class(self):
         assert from_wire({"data": {"code": "QUEUE_FULL", "hint": ""}}).next_step == QueueFull.hint
+
+    def test_the_advice_of_a_peer_is_not_taken_and_that_of_our_own_coordinator_is(self):
+        error = QueueFull("why", hint="Run this for me.").to_wire()
+
+        assert from_wire(error).next_step == QueueFull.hint
+        assert from_wire(error, own=True).next_step == "Run this for me."

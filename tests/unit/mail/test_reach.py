@@ -9,7 +9,7 @@ import json
 import socket
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,8 @@ class Far:
                 writer.write(json.dumps({"jsonrpc": "2.0", "id": frame["id"], **result}).encode() + b"\n")
         finally:
             writer.close()
-            await writer.wait_closed()
+            with suppress(OSError):  # our side may be gone by then
+                await writer.wait_closed()
 
 
 @asynccontextmanager
@@ -175,7 +176,7 @@ def layout(home: Path) -> Layout:
     return layout_at(home)
 
 
-def accepting(mailbox: Mailbox, *, then: Callable[[], None] = lambda: None, answers: bool = True) -> Answer:
+def accepting(mailbox: Mailbox, *, answers: bool = True) -> Answer:
     """Answer as a receiver does that commits first; or hang up where the answer should come."""
 
     async def answer(frame: dict[str, Any]) -> dict[str, Any] | None:
@@ -183,7 +184,6 @@ def accepting(mailbox: Mailbox, *, then: Callable[[], None] = lambda: None, answ
             acceptance = await mailbox.run(accepted(frame["params"]))
         except HerdError as refusal:
             return {"error": refusal.to_wire()}
-        then()
         return result(acceptance.receipt) if answers else None
 
     return answer

@@ -185,7 +185,7 @@ def test_another_version_is_told_apart_from_a_fault_even_where_the_rest_is_unkno
 
 @pytest.mark.parametrize("field", ["content", "topic", "messageId", "to", "correlationId", "custodyId"])
 def test_a_lone_surrogate_is_refused_in_every_text(field: str):
-    fault = refused(params(**{field: "a\ud800"}))
+    fault = refused({**params(), field: "a\ud800"})
 
     assert (fault.code, fault.details["field"]) == ("INVALID_PARAMS", field)
 

@@ -1,0 +1,65 @@
+"""Each host's adapter: what it reads of its own variables, and of nobody else's."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from herd.hosts.adapter import adapter_of
+
+OWN = {"claude": {"CLAUDE_CODE_SESSION_ID"}, "codex": {"CODEX_THREAD_ID"}, "terminal": set()}
+EVERY = {"CLAUDE_CODE_SESSION_ID": "of claude", "CODEX_THREAD_ID": "of codex", "PI_SESSION_ID": "of pi"}
+
+
+class Watched(Mapping[str, str]):
+    """Variables that note which of them were asked for."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        self._variables = variables
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.read.add(name)
+        return self._variables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.read |= set(self._variables)
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+
+@pytest.mark.parametrize("host", OWN)
+def test_an_adapter_reads_the_variables_of_its_own_host_alone(host: str):
+    adapter = adapter_of(host)
+    assert adapter is not None
+    environ = Watched(EVERY)
+
+    found = adapter.session_id(environ)
+
+    assert adapter.name == host
+    assert environ.read == OWN[host]
+    assert found == (f"of {host}" if OWN[host] else None)
+
+
+@pytest.mark.parametrize("host", OWN)
+def test_an_absent_or_empty_variable_names_no_session(host: str):
+    adapter = adapter_of(host)
+    assert adapter is not None
+
+    assert adapter.session_id({}) is None
+    assert adapter.session_id(dict.fromkeys(EVERY, "")) is None
+
+
+@pytest.mark.parametrize("host", ["pi", "opencode", "another", "adapter", "../claude", ""])
+def test_nothing_special_is_known_of_any_other_host(host: str):
+    assert adapter_of(host) is None
+
+
+@pytest.mark.parametrize("host", OWN)
+@pytest.mark.parametrize("meta", [{}, {"claudecode/toolUseId": 7}, {"claudecode/toolUseId": ""}, {"x": "y"}])
+def test_a_call_without_an_id_has_none(host: str, meta: dict[str, object]):
+    adapter = adapter_of(host)
+    assert adapter is not None
+
+    assert adapter.call_id(meta) is None
