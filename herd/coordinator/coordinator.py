@@ -150,7 +150,10 @@ class Coordinator(Joined):
 
     def restored(self) -> None:
         """See `Joined.restored`."""
-        self._take_up()
+        if not self._taken_up:
+            self._take_up()
+        else:
+            self.tasks.create_task(self.owing.start())
         self.retry()
 
     def retry(self) -> None:

@@ -60,8 +60,11 @@ class Owing:
         self._moved = asyncio.Event()
 
     async def start(self) -> None:
-        """Tell what a former instance of this session still owes."""
-        rows = await self._mailbox.read(inbox.owed) or []
+        """Tell what is owed since a former instance, or since the mailbox could not be read."""
+        try:
+            rows = await self._mailbox.read(inbox.owed) or []
+        except HerdError:
+            return  # once it can be read this is called again
         for key in {row.sender_key for row in rows if row.receipt.state != ACCEPTED}:
             self.due(key)
 
@@ -119,6 +122,9 @@ class Owing:
         self._in_contact.discard(key)
         try:
             rows = await self._mailbox.read(lambda connection: inbox.owed(connection, key)) or []
+        except HerdError:
+            return True  # our own mailbox cannot be read; see `start`
+        try:
             due = [row for row in rows if contact or row.receipt.state != ACCEPTED]
             if due:
                 reach = await self._reach(key)

@@ -20,14 +20,23 @@ import uuid_utils.compat  # noqa: F401 - imported at the first send, and here be
 
 from assignments.worktrees.fake import FakeTopology
 from herd.coordinator.adapter_api import AdapterApi, Settled
+from herd.coordinator.authority import Authority
 from herd.coordinator.coordinator import Coordinator, coordinate
 from herd.coordinator.opening import Opening
 from herd.core.build import running_build
+from herd.core.clock import SystemClock
 from herd.core.config import Place
-from herd.core.identity import SessionName
+from herd.core.errors import PeerOffline, QueueFull
+from herd.core.identity import SessionName, target_of
 from herd.core.limits import DEFAULT_LIMITS
+from herd.core.locks import wait_until_free
 from herd.core.paths import Layout
+from herd.mail.inbox import Sender
+from herd.mail.reach import VisitReach
+from herd.mail.wire import Envelope, read_envelope
 from herd.rpc.connection import Connection
+from roles.eligibility import OrdinaryLeads
+from roles.model import Party
 
 running_build()  # it reads every file of ours; a child has what the server read
 
@@ -152,6 +161,79 @@ async def _served(opening: Opening, fate: Fate, channel: socket.socket) -> None:
         host.tools.ended()
 
 
+def visit_session(
+    channel: socket.socket,
+    *,
+    root: str,
+    visitor: str,
+    host: str,
+    session_id: str,
+    begin: int,
+    dies_after_s: float,
+    of_its_own_time: bool,
+) -> None:
+    """Hand in one message after the other by visits, and say on the channel the number of each accepted one.
+
+    Args:
+        channel: Gets a line for each message that was accepted.
+        root: The folder of this machine.
+        visitor: The session id of the sender.
+        host: The host of the session that is visited.
+        session_id: Its host's own id.
+        begin: The number of the first message.
+        dies_after_s: See `coordinate_session`.
+        of_its_own_time: See `coordinate_session`.
+    """
+    _die_after(dies_after_s, of_its_own_time=of_its_own_time)
+    asyncio.run(_visited(channel, Layout(root), visitor, SessionName(host, session_id), begin))
+
+
+async def _visited(
+    channel: socket.socket, layout: Layout, visitor: str, session: SessionName, number: int
+) -> None:
+    mine = SessionName("claude", visitor)
+    sender = Sender(mine.key, target_of("lead", mine.key), "lead", mine.host, visitor)
+    authority = Authority(layout, OrdinaryLeads())
+    parties = Party(mine.key, "lead", "ordinary"), Party(session.key, "lead", "ordinary")
+    reach = VisitReach(
+        layout,
+        session.key,
+        sender,
+        lambda: authority.allowed(*parties),
+        limits=DEFAULT_LIMITS,
+        clock=SystemClock(),
+    )
+    while True:
+        try:
+            await reach.accept(_numbered(sender.target, target_of("lead", session.key), visitor, number))
+        except PeerOffline:
+            # A coordinator has it, or another visitor: its end is waited for here, since no visit waits.
+            await asyncio.to_thread(wait_until_free, layout.session_lock(session.key))
+            await asyncio.to_thread(wait_until_free, layout.mailbox_lock(session.key))
+            continue
+        except QueueFull as full:
+            await asyncio.sleep(full.details["retry_after_ms"] / 1000)
+            continue
+        channel.send(f"{number}\n".encode())
+        number += 1
+
+
+def _numbered(sender: str, to: str, visitor: str, number: int) -> Envelope:
+    message_id = f"{visitor}-{number}"
+    return read_envelope(
+        {
+            "version": 1,
+            "messageId": message_id,
+            "from": {"session": sender},
+            "to": to,
+            "content": f"{visitor} {number}",
+            "createdAt": 1_800_000_000_000,
+            "correlationId": message_id,
+            "conversation": {"id": message_id, "depth": 0},
+        }
+    )
+
+
 def _die_after(seconds: float, *, of_its_own_time: bool) -> None:
     """Let the kernel end this process: the default action of a timer's signal asks nobody."""
     if seconds:
@@ -165,4 +247,4 @@ def _limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size if size >= 0 else hard, hard))
 
 
-DEEDS: dict[str, Callable[..., None]] = {"coordinate": coordinate_session}
+DEEDS: dict[str, Callable[..., None]] = {"coordinate": coordinate_session, "visit": visit_session}

@@ -7,10 +7,13 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import NamedTuple
 
+from herd.core.errors import LockTimeout
 from herd.core.identity import SessionName
+from herd.core.locks import HeldLock, probe
 from herd.core.paths import Layout
 
 
@@ -59,18 +62,29 @@ NOTHING = Mail([], [])
 def look(layout: Layout, session: SessionName) -> Mail:
     """Read a session's mailbox, whether a process has it open, left it behind, or never made it.
 
-    The file and its log are copied. Nobody folds the log into the file meanwhile: a coordinator does it after
-    a thousand transactions and at its orderly end, and a test does not look then.
+    The file and its log are copied. Where no coordinator has them open, nobody visits them meanwhile; one
+    that has folds the log into the file only at its orderly end and after a thousand transactions, and then
+    no test looks.
     """
     path = layout.mailbox(session.key)
-    if not os.path.exists(path):
-        return NOTHING
-    with tempfile.TemporaryDirectory(prefix="look-", dir=os.path.dirname(layout.root)) as place:
+    with _kept_from_visitors(layout, session.key), tempfile.TemporaryDirectory(prefix="look-") as place:
+        if not os.path.exists(path):
+            return NOTHING
         copy = os.path.join(place, "mailbox")
         shutil.copyfile(path, copy)
         if os.path.exists(path + "-wal"):
             shutil.copyfile(path + "-wal", copy + "-wal")
         return read(copy)
+
+
+@contextmanager
+def _kept_from_visitors(layout: Layout, key: str) -> Iterator[None]:
+    with ExitStack() as stack:
+        while not probe(layout.session_lock(key)).held:
+            with suppress(LockTimeout):
+                stack.enter_context(HeldLock.acquire(layout.mailbox_lock(key)))
+                break
+        yield
 
 
 def read(path: str) -> Mail:
