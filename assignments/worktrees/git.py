@@ -6,7 +6,9 @@ monitors or prompts, and for two seconds at most.
 
 import asyncio
 import os
+import signal
 from collections.abc import Mapping
+from contextlib import suppress
 
 from assignments.worktrees.topology import Whereabouts
 from herd.core.limits import SUBPROCESS_S
@@ -48,6 +50,7 @@ class GitTopology:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
             )
         except (OSError, ValueError):
             return None
@@ -57,11 +60,19 @@ class GitTopology:
         except TimeoutError:
             return None
         finally:
-            # Also where its session ends meanwhile: nothing that it started outlives it.
-            if child.returncode is None:
-                child.kill()
-                await child.wait()
+            # Also when the session ends meanwhile: what a hanging git started would outlive us otherwise.
+            await _ended(child)
         return output.decode("utf-8", "replace") if child.returncode == 0 else None
+
+
+async def _ended(child: asyncio.subprocess.Process) -> None:
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        # To the end of its output, which closes the pipe; whoever left the group may keep it open.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SUBPROCESS_S):
+                await child.communicate()
 
 
 def _repository(common_directory: str) -> str:

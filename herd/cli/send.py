@@ -2,15 +2,19 @@
 
 import argparse
 import sys
+import time
 from typing import Any
 
 from herd.cli import output
 from herd.cli.arguments import decoded, exact_text
-from herd.cli.calling import ask
+from herd.cli.caller import Caller
+from herd.cli.calling import Call, calling
 from herd.cli.context import open_context
 from herd.cli.options import add_as
-from herd.core.errors import FrameTooLarge, InvalidParams, MessageTooLarge
-from herd.core.limits import STDIN_BYTES
+from herd.core.errors import BY_CODE, FrameTooLarge, InvalidParams, InvalidRpc, MessageTooLarge
+from herd.core.identity import TERMINAL
+from herd.core.limits import CARRY_S, RETRY_FIRST_MS, STDIN_BYTES
+from herd.mail.receipts import PENDING, REJECTED
 
 HELP = "send a message to a session"
 DESCRIPTION = (
@@ -42,18 +46,57 @@ def run(options: argparse.Namespace) -> int:
     if options.no_reply_needed:
         params["no_reply_needed"] = True
     context = open_context()
-    try:
-        sent = ask(context, context.caller(options.as_name), "session.send", params)
-    except FrameTooLarge as refusal:  # the session's coordinator did not even read it
-        raise MessageTooLarge(f"the text is too large to hand it on: {refusal.message}") from None
+    caller = context.caller(options.as_name)
+    with calling(context, caller) as call:
+        sent = _sent(call, params)
+        if caller.session.host == TERMINAL:
+            sent = carried(call, sent)
     if options.json:
         output.put_json(sent)
     else:
-        asleep = (
-            "" if sent.get("peer_running", True) else " (that session is not running; its mailbox has it)"
-        )
-        output.put(f"{sent['message_id']}  {sent['status']}{asleep}")
+        output.put(f"{sent['message_id']}  {sent['status']}{_remark(sent, caller)}")
     return 0
+
+
+def carried(call: Call, sent: dict[str, Any]) -> dict[str, Any]:
+    """Give a message its time until a mailbox has it: who would carry it has ended with this command.
+
+    Args:
+        call: Asks the coordinator.
+        sent: What `session.send` gave.
+
+    Returns:
+        The same with the status reached within `CARRY_S`.
+
+    Raises:
+        HerdError: the recipient refused it.
+    """
+    give_up = time.monotonic() + CARRY_S
+    while sent["status"] == "queued" and time.monotonic() < give_up:
+        time.sleep(RETRY_FIRST_MS / 1000)
+        receipt = call("session.status", {"message_id": sent["message_id"]})
+        if receipt["state"] == REJECTED:
+            raise BY_CODE.get(receipt.get("outcome", ""), InvalidRpc)("the message was refused")
+        if receipt["state"] != PENDING:
+            sent = {**sent, "status": receipt["state"]}
+    return sent
+
+
+def _sent(call: Call, params: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return call("session.send", params)
+    except FrameTooLarge as refusal:  # the session's coordinator did not even read it
+        raise MessageTooLarge(f"the text is too large to hand it on: {refusal.message}") from None
+
+
+def _remark(sent: dict[str, Any], caller: Caller) -> str:
+    if not sent.get("peer_running", True):
+        return " (that session is not running; its mailbox has it)"
+    if sent["status"] == "queued" and caller.session.host == TERMINAL:
+        return (
+            " (no mailbox has it yet; any later command of this session, such as `herd inbox`, tries again)"
+        )
+    return ""
 
 
 def _text(argument: str | None) -> str:

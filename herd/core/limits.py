@@ -239,3 +239,6 @@ ANSWER_BYTES = 32_768
 
 RECEIPTS_IN_ONE_READ = 50
 """Changed receipts in one answer of a read."""
+
+CARRY_S = 5
+"""Seconds `herd send` gives a terminal's message to be accepted, since nobody carries it afterwards."""

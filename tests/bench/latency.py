@@ -11,7 +11,7 @@ from tests.bench.floors import Delivery
 from tests.bench.measuring import Sample, Timing, in_turn, timed
 from tests.bench.processes import cpu_until_now
 from tests.bench.report import Figure, Finding, timed_figure, timed_floor
-from tests.bench.workshop import Workshop, all_accepted, send, sending, session, target
+from tests.bench.workshop import Workshop, all_taken, send, sending, session, target
 from tests.fakes.herd_session import HerdSession
 
 _SAMPLES = 60
@@ -54,7 +54,7 @@ def _latencies(sender: HerdSession, running: str, sleeping: str, floor: Delivery
         case()
     outcomes.clear()
     yield from _figures(in_turn(cases, samples=_SAMPLES))
-    yield all_accepted(outcomes)
+    yield all_taken(outcomes)
 
 
 def _figures(found: dict[str, Timing]) -> Iterator[Figure]:

@@ -9,7 +9,7 @@ from tests.bench.latency import BARE
 from tests.bench.measuring import ROUNDS, Sample, Timing, in_turn
 from tests.bench.records import ended_sessions, on_record
 from tests.bench.report import Figure, Finding, timed_figure, timed_floor
-from tests.bench.workshop import Workshop, all_accepted, sending, session, target
+from tests.bench.workshop import Workshop, all_taken, sending, session, target
 from tests.fakes.herd_session import HerdSession
 
 _SAMPLES = 60
@@ -37,7 +37,7 @@ def _first(home: Path, sender: HerdSession, floor: Delivery) -> Iterator[Finding
     yield timed_figure("first on a route: dialled and proved", first, timed_floor(BARE, bare))
     made = timed_floor(BARE, new["floor"])
     yield timed_figure("first to a new session: its mailbox made", new["first"], made)
-    yield all_accepted(outcomes)
+    yield all_taken(outcomes)
 
 
 def _first_to_each(

@@ -95,7 +95,7 @@ def sending(sender: HerdSession, to: str, outcomes: list[str]) -> Sample:
     return sample
 
 
-def all_accepted(outcomes: list[str]) -> Check:
-    """Check that every send was answered when its message had been accepted."""
-    late = len(outcomes) - outcomes.count("accepted")
-    return Check("every one of these sends was answered `accepted`", f"{late} were not" if late else None)
+def all_taken(outcomes: list[str]) -> Check:
+    """Check that no send was refused; one that a busy machine made late is answered `queued`."""
+    other = sorted(set(outcomes) - {"accepted", "queued"})
+    return Check("every one of these sends was taken", f"some were {', '.join(other)}" if other else None)

@@ -28,6 +28,9 @@ WAIT_S = 30.0
 """Seconds within which every answer and every end has to come; two busy cores start a process in three."""
 
 
+_ATTEMPTS = 8
+
+
 class SessionEndedError(Exception):
     """The process ended instead of answering; the text holds its status and what it said."""
 
@@ -153,6 +156,24 @@ class HerdSession:
             TimeoutError: nothing came in time.
         """
         return self.result(self.begin(method, **params))
+
+    def send(self, target: str, text: str, **more: Any) -> str:
+        """Send as a tool does, wait until a mailbox has the message or has refused it, and give its id."""
+        answer = self.request("session.send", target=target, message=text, **more)
+        message_id = str(answer["message_id"])
+        deadline = time.monotonic() + WAIT_S
+        while self.request("session.status", message_id=message_id)["state"] == "pending":
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"message {message_id} was not accepted within {WAIT_S:.0f} s")
+        return message_id
+
+    def send_at_once(self, target: str, text: str) -> dict[str, Any]:
+        """Send until an answer comes that tells more than `queued`; for what only a quick answer tells."""
+        for _ in range(_ATTEMPTS):
+            answer = self.request("session.send", target=target, message=text)
+            if answer["status"] != "queued":
+                return answer
+        raise TimeoutError(f"{_ATTEMPTS} messages were queued, one after the other")
 
     def until_listed(self, name: str) -> str:
         """List until one peer bears this name, and give its target."""

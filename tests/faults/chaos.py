@@ -115,7 +115,16 @@ class Host:
     # --- what comes to its mind --------------------------------------------------------------------
 
     async def _act(self) -> None:
-        acts = (self._send, self._send, self._repeat, self._read, self._read, self._confirm, self._ask_for, self._reply)
+        acts = (
+            self._send,
+            self._send,
+            self._repeat,
+            self._read,
+            self._read,
+            self._confirm,
+            self._ask_for,
+            self._reply,
+        )
         act = self._dice.choice(acts)
         self.calls[act.__name__] += 1
         await act()
@@ -253,7 +262,9 @@ class Host:
             self.calls["less was told"] += 1
         self.told[message_id], self.told_in[message_id] = state, self.lives
         if state in {DELIVERED, REPLIED}:
-            assert any(message_id in other.evidence for other in self.others), f"{state} before the host had it"
+            assert any(message_id in other.evidence for other in self.others), (
+                f"{state} before the host had it"
+            )
         if state == REPLIED:
             assert any(message_id in other.evidence for other in self.others)
 

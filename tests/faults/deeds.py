@@ -38,6 +38,9 @@ from herd.rpc.connection import Connection
 from roles.eligibility import OrdinaryLeads
 from roles.model import Party
 
+_WAITS_AT_MOST = 20
+"""A process that is killed after some time of its own is killed at the latest after so many times as much."""
+
 running_build()  # it reads every file of ours; a child has what the server read
 
 
@@ -236,8 +239,10 @@ def _numbered(sender: str, to: str, visitor: str, number: int) -> Envelope:
 
 def _die_after(seconds: float, *, of_its_own_time: bool) -> None:
     """Let the kernel end this process: the default action of a timer's signal asks nobody."""
-    if seconds:
-        signal.setitimer(signal.ITIMER_PROF if of_its_own_time else signal.ITIMER_REAL, seconds)
+    if seconds and of_its_own_time:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        seconds *= _WAITS_AT_MOST
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _limit_files(size: int) -> None:

@@ -29,11 +29,12 @@ async def test_forked_coordinators_killed_at_random_instants(layout: Layout, for
 
     world = World(layout, start, dice, "alice", "bob", "carol")
     import time
-    t=time.time()
+
+    t = time.time()
     await world.suffer(KILLS)
-    t2=time.time()
+    t2 = time.time()
     await world.settle()
-    print(t2-t, time.time()-t2)
+    print(t2 - t, time.time() - t2)
     print(world.account(), [(h.lives, h.calls, h.refusals, len(h.ids)) for h in world.hosts])
 
 
@@ -48,6 +49,7 @@ async def test_herd_session_processes_killed_at_random_instants(folder):
     dice = random.Random(seed)
     layout = open_layout(str(folder))
     async with spawned(folder) as processes:
+
         async def start(session: SessionName, mortal: bool) -> Process:
             process = processes.start(session)
             loop = asyncio.get_running_loop()
@@ -61,9 +63,10 @@ async def test_herd_session_processes_killed_at_random_instants(folder):
 
         world = World(layout, start, dice, "alice", "bob")
         import time
-        t=time.time()
+
+        t = time.time()
         await world.suffer(100)
-        t2=time.time()
+        t2 = time.time()
         await world.settle()
-        print(t2-t, time.time()-t2)
+        print(t2 - t, time.time() - t2)
         print(world.account(), [(h.lives, h.calls, h.refusals, len(h.ids)) for h in world.hosts])

@@ -352,7 +352,7 @@ async def test_who_was_called_may_not_begin_a_handshake_of_its_own(layout, alice
             await connection.refused("peer.hello", connection.hello(nonce=nonce())) == "AUTHENTICATION_FAILED"
         )
         assert await connection.ended()
-        await sending
+        sending.cancel()
     assert request["params"]["content"] == "hello"
 
 
@@ -825,3 +825,26 @@ async def test_a_presence_that_a_peer_publishes_about_itself_is_stored_as_it_cam
     (row,) = await alice.incoming()
 
     assert row.sender.name == "root](user) \x1b[1m"
+
+
+@pytest.mark.requirement("C9", "A-custody-03", "A-custody-05", "A-errors-27")
+async def test_a_message_whose_acceptance_was_lost_is_one_entry_after_restarts_of_both_sides(layout):
+    steps = Steps()
+    former, later = RawPeer(BOB), RawPeer(BOB)
+    async with running(layout, ALICE, step=steps) as alice:
+        with former.registered(layout):
+            envelope = former.envelope(alice.target, "once", messageId="m-1")
+            connection = await former.proved(alice.record())
+            connection.say("peer.send", envelope, 9)
+            await steps.reached(INBOX_AFTER)
+            connection.break_off()
+            (row,) = await alice.incoming()
+    async with running(layout, ALICE) as alice:
+        with later.registered(layout):
+            async with await later.proved(alice.record()) as connection:
+                receipt = await connection.accepted("peer.send", envelope)
+                other = {**envelope, "content": "twice"}
+                assert await connection.refused("peer.send", other) == "MESSAGE_ID_CONFLICT"
+
+        assert await alice.texts() == ["once"]
+        assert (receipt["cursor"], receipt["acceptedAt"]) == (row.receipt.cursor, row.receipt.accepted_at)

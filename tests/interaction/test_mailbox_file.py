@@ -226,6 +226,12 @@ def of_another_session(path: Path) -> None:
     shutil.copy(layout.mailbox(CAROL.key), path)
 
 
+def new_and_of_another_session(path: Path) -> None:
+    layout = layout_of(path)
+    inside(layout, CAROL, lambda _: None)
+    shutil.copy(layout.mailbox(CAROL.key), path)
+
+
 def of_another_custody(path: Path) -> None:
     layout = layout_of(path)
     file = started_once(layout, BOB)
@@ -335,6 +341,68 @@ def test_a_newer_version_that_only_the_log_tells_of_is_seen_too(layout: Layout, 
     assert path.read_bytes()[VERSION_AT : VERSION_AT + 4] == b"\0\0\0\1"
 
     assert isinstance(refusal(opener, layout), NewerState)
+
+
+@pytest.mark.requirement("A-storage-07")
+def test_damage_where_nobody_looks_yet_keeps_a_coordinator_from_starting(layout: Layout, path: Path):
+    spoil_an_index(path)
+
+    assert "damaged" in refusal(by_its_coordinator, layout).message
+
+
+def test_a_file_that_its_log_makes_whole_again_is_not_damaged(layout: Layout, path: Path):
+    # So does a process leave it that was killed while it folded its log back.
+    left_by_a_kill(path, lambda connection: outbox.enqueue(connection, outgoing("m-2")))
+    spoil_an_index(path)
+
+    assert [row.message_id for row in inside(layout, BOB, outbox.pending)] == ["m-2"]
+    by_its_coordinator(layout)
+
+
+def spoil_an_index(path: Path) -> None:
+    """Overwrite the page of an index that every message sent changes, and that no look needs."""
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
+        query = "SELECT rootpage FROM sqlite_schema WHERE name = 'outbox_cursor'"
+        page = connection.execute(query).fetchone()[0]
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+    patched(path, (page - 1) * size, b"\xa5" * size)
+
+
+@every_opener
+def test_a_stranger_that_has_it_open_is_no_damage_and_it_opens_when_he_is_gone(
+    layout: Layout, path: Path, opener: Openers
+):
+    with closing(sqlite3.connect(path, isolation_level=None)) as stranger:
+        stranger.execute("PRAGMA locking_mode = EXCLUSIVE")
+        stranger.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(RecoveryRequired) as caught:
+            opener(layout)
+        stranger.execute("ROLLBACK")
+
+    assert str(path) in caught.value.message
+    assert "damaged" not in caught.value.message
+    opener(layout)
+
+
+def test_a_coordinator_that_could_not_open_it_now_opens_it_later(layout: Layout, path: Path):
+    told: list[HerdError | None] = []
+
+    async def refused_for_now() -> list[Any]:
+        stranger = sqlite3.connect(path, isolation_level=None)
+        stranger.execute("PRAGMA locking_mode = EXCLUSIVE")
+        stranger.execute("BEGIN EXCLUSIVE")
+        with HeldLock.acquire(layout.mailbox_lock(BOB.key)):
+            mailbox = Mailbox(layout, started_once(layout, BOB), health=told.append)
+            with pytest.raises(RecoveryRequired):
+                await mailbox.open()
+            stranger.close()
+            try:
+                return list(await mailbox.run(touching_everything))
+            finally:
+                await mailbox.close()
+
+    assert [row.message_id for row in asyncio.run(refused_for_now())] == ["m-1"]
+    assert [type(fault) for fault in told] == [RecoveryRequired, type(None)]
 
 
 @every_opener
@@ -483,6 +551,23 @@ def test_the_file_and_its_log_are_private_whatever_the_umask(layout: Layout, uma
     assert modes == dict.fromkeys(["mailbox.sqlite3", "mailbox.sqlite3-wal", "session.json"], "0o600")
 
 
+@pytest.mark.requirement("A-storage-14")
+def test_it_is_open_as_durability_and_our_own_checkpoints_need_it(layout: Layout):
+    started_once(layout, BOB)
+    asked = (
+        "journal_mode",
+        "synchronous",
+        "locking_mode",
+        "wal_autocheckpoint",
+        "foreign_keys",
+        "trusted_schema",
+    )
+    with opened(layout, BOB) as connection:
+        settings = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]
+
+    assert settings == ["wal", 2, "exclusive", 0, 1, 0]
+
+
 def test_while_it_is_open_nobody_else_can_open_it_even_without_our_lock(layout: Layout, path: Path):
     with opened(layout, BOB) as connection:
         received(connection)
@@ -577,7 +662,14 @@ def test_a_mailbox_with_mail_that_no_session_file_knows_is_never_adopted(
 @pytest.mark.parametrize("opener", [by_its_coordinator, by_a_visitor_who_brings])
 @pytest.mark.parametrize(
     "damage",
-    [emptied, cut_in_the_middle, overwritten_behind_its_first_page, a_symlink, a_text, of_another_session],
+    [
+        emptied,
+        cut_in_the_middle,
+        overwritten_behind_its_first_page,
+        a_symlink,
+        a_text,
+        new_and_of_another_session,
+    ],
 )
 def test_what_stands_in_the_place_of_a_first_mailbox_is_neither_taken_nor_replaced(
     layout: Layout, path: Path, opener: Openers, damage: Callable[[Path], None]

@@ -104,7 +104,7 @@ def test_sessions_and_commands_of_two_builds_exchange_mail_on_one_machine(machin
 
     for sender, reader, name in ((old, new, "new"), (new, old, "old")):
         target = sender.until_listed(name)
-        message = sender.request("session.send", target=target, message=f"to {name}")["message_id"]
+        message = sender.send(target, f"to {name}")
         [read] = reader.request("session.read", wait_ms=5_000)["messages"]
         assert read["text"] == f"to {name}"
         reader.request("session.confirm", message_ids=[message], evidence="a test")
@@ -135,7 +135,7 @@ def test_a_running_session_never_runs_a_module_that_was_replaced_since_its_start
         outcome(session, "session.update", cwd=str(copy.root), activity="working"),
         outcome(session, "session.whoami"),
     ]
-    peer.request("session.send", target=peer.request("session.list")["peers"][0]["target"], message="y")
+    peer.send(peer.request("session.list")["peers"][0]["target"], "y")
     answers.append(outcome(session, "session.read", wait_ms=2_000))
 
     assert session.end() == 0
@@ -170,7 +170,7 @@ def test_the_coordinator_of_a_terminal_session_runs_no_replaced_module_either(ma
     with old.start("inbox", "--wait", "--json") as waiting:
         target = peer.until_listed("terminal")
         copy.replace_everything()
-        peer.request("session.send", target=target, message="while new code lies there")
+        peer.send(target, "while new code lies there")
         shown = waiting.outcome()
 
     assert shown.status == 0, shown.stderr

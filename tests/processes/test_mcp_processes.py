@@ -223,32 +223,25 @@ def test_a_field_that_would_name_the_sender_is_refused_before_any_effect(machine
 
 
 @pytest.mark.requirement("C15", "D-mcp-04")
-def test_any_script_is_byte_exact_through_command_line_server_and_mailbox_without_a_locale(machine: Machine):
+@pytest.mark.parametrize("coerced", ["0", "1"])
+def test_any_script_is_byte_exact_through_command_line_server_and_mailbox_without_a_locale(
+    machine: Machine, coerced: str
+):
+    surroundings = {**NO_LOCALE, "PYTHONCOERCECLOCALE": coerced}
     text = "漢字 한글 ไทย 👩‍👩‍👧‍👦🏽 e\u0301 = é? \u1e9b\u0323 🇩🇪 \u00a0\u2028\ufeff𐍈 ½"
     session = SessionName("claude", "会话-é")
-    machine_of = {
-        session: (machine.host, {**NO_LOCALE}),
-        BOB: (machine.new_host(), {**NO_LOCALE}),
-    }
-    alice, bob = (
-        serving(machine, one, name=f"{one.session_id}-名", parent=parent, environ=surroundings)
-        for one, (parent, surroundings) in machine_of.items()
-    )
-    shell = machine.command_line(machine.host, environ=NO_LOCALE)
+    alice = serving(machine, session, name="alice-名", environ=surroundings)
+    bob = serving(machine, BOB, name="bob-名", environ=surroundings, parent=machine.new_host())
+    shell = machine.command_line(machine.host, environ=surroundings)
 
-    assert (
-        shell.run(
-            "send", "bob-名", text.encode(), "--topic", text.encode()[:40].decode(errors="ignore").encode()
-        ).status
-        == 0
-    )
+    assert shell.run("send", "bob-名".encode(), text.encode(), "--topic", "主题 é".encode()).status == 0
     [message] = bob.call("peer_messages", wait_ms=5_000)["messages"]
-    assert message["text"] == text
-    assert message["from"]["name"] == "会话-é-名"
+    assert (message["text"], message["topic"]) == (text, "主题 é")
+    assert message["from"]["name"] == "alice-名"
     assert text[:10].encode() in bob.raw
 
     bob.call("message_peer", target=message["from"]["target"], message=text, reply_to=message["message_id"])
-    shown = shell.run("inbox", "--json")
+    shown = shell.run("inbox", "--wait", "5", "--json")
     assert shown.status == 0
     [answer] = shown.json["messages"]
     assert answer["text"] == text

@@ -53,7 +53,7 @@ class Witness:
     def watch(self) -> None:
         """Let the two exchange messages, and note what can be seen of it."""
         [peer] = self.alice.request("session.list")["peers"]
-        frames = [self.alice.request("session.send", target=peer["target"], message=TEXT)]
+        frames = [{"message_id": self.alice.send(peer["target"], TEXT)}]
         frames += [self.bob.request("session.read", wait_ms=5_000), self.bob.request("session.list")]
         shell = self.machine.shell
         with shell.start("inbox", "--wait", "--json") as waiting:

@@ -41,10 +41,6 @@ def target_of_other(session: HerdSession) -> str:
     return str(peer["target"])
 
 
-def sent(sender: HerdSession, target: str, text: str) -> str:
-    return str(sender.request("session.send", target=target, message=text)["message_id"])
-
-
 def taken(reader: HerdSession, **query: object) -> list[str]:
     """Read and confirm what waits, and give the texts."""
     messages = reader.request("session.read", **query)["messages"]
@@ -197,7 +193,7 @@ def test_a_second_start_is_told_who_holds_the_session_and_disturbs_nothing(machi
     assert Path(machine.layout.record(ALICE.key)).read_bytes() == record
     assert sorted(records(machine)) == sorted(f"{one.key}.json" for one in (ALICE, BOB))
     assert not os.path.exists(machine.layout.mailbox(ALICE.key))
-    message = sent(bob, target_of_other(bob), "still there?")
+    message = bob.send(target_of_other(bob), "still there?")
     assert taken(alice, wait_ms=5_000) == ["still there?"]
     assert bob.request("session.status", message_id=message)["state"] == "delivered"
 
@@ -227,7 +223,7 @@ def test_after_a_kill_the_next_start_needs_no_cleaning_up_whoever_has_the_pid_no
 @pytest.mark.parametrize("how", ["end of input", signal.SIGTERM, signal.SIGHUP])
 def test_it_withdraws_closes_and_releases_when_it_ends(machine: Machine, how: str | signal.Signals):
     alice, bob = machine.session("claude", "alice"), machine.session("codex", "bob")
-    message = sent(bob, target_of_other(bob), "for later")
+    message = bob.send(target_of_other(bob), "for later")
 
     if isinstance(how, signal.Signals):
         os.kill(alice.pid, how)
@@ -274,7 +270,7 @@ def test_an_interrupt_ends_it_in_order_with_the_status_of_interrupts(machine: Ma
 @pytest.mark.requirement("A-endpoint-02")
 def test_when_the_last_session_has_ended_no_process_of_herd_runs(machine: Machine):
     alice, bob = machine.session("claude", "alice"), machine.session("codex", "bob")
-    sent(alice, target_of_other(alice), "hello")
+    alice.send(target_of_other(alice), "hello")
     assert taken(bob, wait_ms=5_000) == ["hello"]
     assert machine.shell.run("send", "--json", target_of_other(alice), "and hello").status == 0
     assert {alice.pid, bob.pid} <= set(processes_of(machine.home))
@@ -313,7 +309,7 @@ def hanging_git(folder: Path, begun: Path) -> dict[str, str]:
 @pytest.mark.requirement("A-endpoint-01")
 def test_a_coordinator_holds_no_socket_but_unix_stream_sockets(machine: Machine):
     alice, bob = machine.session("claude", "alice"), machine.session("codex", "bob")
-    sent(alice, target_of_other(alice), "over a connection")
+    alice.send(target_of_other(alice), "over a connection")
     assert taken(bob, wait_ms=5_000) == ["over a connection"]
 
     held = [sockets_of(session.pid) for session in (alice, bob)]
@@ -329,12 +325,12 @@ def test_nothing_lies_in_the_runtime_directory_which_may_vanish(machine: Machine
     places = {"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(runtime)}
     alice = machine.session("claude", "alice", environ=places)
     bob = machine.session("codex", "bob", environ=places)
-    sent(alice, target_of_other(alice), "before the logout")
+    alice.send(target_of_other(alice), "before the logout")
     assert machine.shell.run("send", target_of_other(alice), "hello", environ=places).status == 0
 
     assert list(runtime.iterdir()) == []
     runtime.rmdir()
-    sent(alice, target_of_other(alice), "after it")
+    alice.send(target_of_other(alice), "after it")
     assert taken(bob) == ["before the logout", "hello", "after it"]
 
 

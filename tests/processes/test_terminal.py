@@ -50,15 +50,13 @@ def texts(shown: Outcome) -> list[str]:
 def test_it_is_an_ordinary_lead_and_keeps_its_mail_from_one_shell_to_the_next(machine: Machine):
     alice = first_contact(machine)
     target = target_of(machine.shell)
-    sent = [alice.request("session.send", target=target, message=text) for text in ("one", "two")]
-    assert [one["peer_running"] for one in sent] == [False, False]
+    sent = [alice.send(target, text) for text in ("one", "two")]
 
     shown = machine.shell.run("whoami", "--json").json
     assert (shown["role"], shown["kind"], shown["name"]) == ("lead", "ordinary", "terminal")
     assert texts(machine.shell.run("inbox", "--json")) == ["one", "two"]
     assert machine.shell.run("inbox").text == "nothing new\n"
-    for one in sent:
-        assert alice.request("session.status", message_id=one["message_id"])["state"] == "delivered"
+    assert {alice.request("session.status", message_id=one)["state"] for one in sent} == {"delivered"}
 
 
 @pytest.mark.requirement("D-cli-06")
@@ -72,7 +70,7 @@ def test_there_is_one_for_a_user_and_as_makes_others_with_mail_of_their_own(mach
     assert target_of(elsewhere) == targets["terminal"]
 
     for name, target in targets.items():
-        alice.request("session.send", target=target, message=f"to {name}")
+        alice.send(target, f"to {name}")
 
     assert texts(machine.cron.run("inbox", "--as", "bot", "--json")) == ["to bot"]
     assert texts(elsewhere.run("inbox", "--json")) == ["to terminal"]
@@ -127,7 +125,7 @@ def test_a_shell_goes_on_by_itself_when_the_coordinator_it_worked_through_ends(m
                 wait_until_connected(second)
                 os.kill(first.pid, ending)
                 first.child.wait(WAIT_S)
-                alice.request("session.send", target=target, message=f"after {ending.name}")
+                alice.send(target, f"after {ending.name}")
 
                 assert texts(second.outcome()) == [f"after {ending.name}"]
 
@@ -163,6 +161,31 @@ def test_many_shells_at_once_lose_nothing_and_send_nothing_twice(machine: Machin
     assert [pid for pid in processes_of(machine.home) if pid != alice.pid] == []
 
 
+def test_a_send_gives_its_message_the_time_it_takes_since_nobody_carries_it_afterwards(machine: Machine):
+    alice = machine.session("claude", "alice", name="alice")
+    bob = machine.session("codex", "bob")
+    os.kill(alice.pid, signal.SIGSTOP)
+    with machine.shell.start("send", "alice", "slowly", "--json") as running:
+        bob.until_listed("terminal")
+        os.kill(alice.pid, signal.SIGCONT)
+        assert running.outcome().json["status"] == "accepted"
+    assert [message["text"] for message in read(alice)] == ["slowly"]
+
+
+def test_what_nobody_took_in_that_time_goes_with_a_later_command(machine: Machine):
+    alice = machine.session("claude", "alice", name="alice")
+    os.kill(alice.pid, signal.SIGSTOP)
+    shown = machine.shell.run("send", "alice", "later")
+    message_id, _, rest = shown.text.partition("  ")
+    assert (shown.status, rest.partition(" ")[0]) == (0, "queued")
+    assert "any later command of this session, such as `herd inbox`, tries again" in rest
+    os.kill(alice.pid, signal.SIGCONT)
+
+    with machine.shell.start("inbox", "--wait"):
+        assert [message["text"] for message in read(alice)] == ["later"]
+    assert machine.shell.run("status", message_id).text.split()[-1] in {"accepted", "delivered"}
+
+
 def test_a_command_beside_a_stopped_one_fails_in_time_and_says_so(machine: Machine):
     alice = machine.session("claude", "alice", name="alice")
     with machine.shell.start("inbox", "--wait") as stopped:
@@ -182,13 +205,13 @@ def test_waiting_ends_when_a_message_comes(machine: Machine):
     alice = first_contact(machine)
     with machine.shell.start("inbox", "--wait") as waiting:
         target = alice.until_listed("terminal")
-        sent = alice.request("session.send", target=target, message="here it is")
+        sent = alice.send(target, "here it is")
 
         shown = waiting.outcome()
 
     assert shown.status == 0
     assert shown.text.endswith('named "alice"\n  | here it is\n')
-    assert alice.request("session.status", message_id=sent["message_id"])["state"] == "delivered"
+    assert alice.request("session.status", message_id=sent)["state"] == "delivered"
 
 
 def test_waiting_ends_after_its_time(machine: Machine):
@@ -217,7 +240,7 @@ def test_an_interrupt_ends_the_waiting_in_order(machine: Machine):
 def test_a_message_that_nobody_could_see_stays_and_is_given_again(machine: Machine, reader: str):
     alice = first_contact(machine)
     target = target_of(machine.shell)
-    sent = alice.request("session.send", target=target, message="m" * 6_000)["message_id"]
+    sent = alice.send(target, "m" * 6_000)
 
     assert lost_output(machine, reader).status == 1
 
@@ -256,8 +279,7 @@ def lost_output(machine: Machine, reader: str) -> Outcome:
 def test_nothing_is_confirmed_while_the_output_is_not_taken(machine: Machine):
     alice = first_contact(machine)
     target = target_of(machine.shell)
-    message = {"target": target, "message": "m" * 7_000}
-    sent = [alice.request("session.send", **message)["message_id"] for _ in range(12)]
+    sent = [alice.send(target, "m" * 7_000) for _ in range(12)]
     ours, theirs = os.pipe()  # which holds 65,536 bytes
     with machine.shell.start("inbox", stdout=theirs) as running:
         os.close(theirs)
@@ -289,7 +311,7 @@ def wait_until_asleep_in_a_pipe(running: Running) -> int:
 def test_what_was_handed_over_in_vain_a_person_is_given_all_the_same(machine: Machine):
     alice = first_contact(machine)
     target = target_of(machine.shell)
-    alice.request("session.send", target=target, message="in vain")
+    alice.send(target, "in vain")
     for _ in range(HANDOVERS + 1):
         assert lost_output(machine, "that is gone").status == 1
 
@@ -299,7 +321,7 @@ def test_what_was_handed_over_in_vain_a_person_is_given_all_the_same(machine: Ma
 def test_one_message_can_be_read_again(machine: Machine):
     alice = first_contact(machine)
     target = target_of(machine.shell)
-    sent = alice.request("session.send", target=target, message="again")["message_id"]
+    sent = alice.send(target, "again")
     first = machine.shell.run("inbox", "--message", sent)
     assert first.text.endswith("  | again\n")
     assert alice.request("session.status", message_id=sent)["state"] == "delivered"
@@ -317,7 +339,7 @@ def test_the_mailbox_of_a_sleeping_session_is_read_and_no_status_changes(machine
         name: one.request("session.whoami")["target"] for name, one in (("alice", alice), ("bob", bob))
     }
     bob.until_listed("alice")
-    asked = bob.request("session.send", target=targets["alice"], message="asked")["message_id"]
+    asked = bob.send(targets["alice"], "asked")
     assert bob.end() == 0
     sent = machine.shell.run("send", targets["bob"], "for bob", "--json").json["message_id"]
 
@@ -385,7 +407,7 @@ def test_a_message_that_the_host_was_handed_is_not_given_to_its_command_line(mac
 def test_a_person_sees_the_output_in_the_terminal_itself(machine: Machine):
     alice = first_contact(machine)
     target = target_of(machine.shell)
-    alice.request("session.send", target=target, message="\x1b[31mred\x07")
+    alice.send(target, "\x1b[31mred\x07")
     person, process = machine.terminal.open()
 
     with machine.shell.start("inbox", stdin=process, stdout=process) as running:

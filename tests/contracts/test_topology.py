@@ -1,0 +1,137 @@
+"""What every topology answers, and what git's must survive besides."""
+
+import asyncio
+import os
+import select
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assignments.worktrees.fake import FakeTopology
+from assignments.worktrees.git import GitTopology
+from assignments.worktrees.topology import Topology, Whereabouts
+
+_PATH = {"PATH": os.environ["PATH"]}
+
+
+def git(*arguments: object) -> None:
+    words = [str(one) for one in arguments]
+    identity = ("-c", "user.name=T", "-c", "user.email=t@example.org")
+    subprocess.run(
+        ("git", *identity, *words), check=True, capture_output=True, env={**_PATH, "HOME": "/dev/null"}
+    )
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    git("init", "-q", "-b", "main", tmp_path / "shop")
+    git("-C", tmp_path / "shop", "commit", "-q", "--allow-empty", "-m", "Begin")
+    git("-C", tmp_path / "shop", "worktree", "add", "-q", tmp_path / "elsewhere", "-b", "feature/cart")
+    (tmp_path / "shop" / "src").mkdir()
+    (tmp_path / "plain").mkdir()
+    return tmp_path
+
+
+@pytest.fixture(params=["git", "fake"])
+def topology(request: pytest.FixtureRequest, repository: Path) -> Topology:
+    if request.param == "git":
+        return GitTopology(child_environment=_PATH)
+    main = Whereabouts("shop", "main")
+    return FakeTopology(
+        {
+            str(repository / "shop"): main,
+            str(repository / "shop" / "src"): main,
+            str(repository / "elsewhere"): Whereabouts("shop", "feature/cart"),
+        }
+    )
+
+
+class TestEvery:
+    async def test_a_checkout_and_a_folder_in_it_have_the_repository_and_branch(self, topology, repository):
+        for folder in (repository / "shop", repository / "shop" / "src"):
+            assert await topology.whereabouts(str(folder)) == Whereabouts("shop", "main")
+
+    async def test_a_linked_worktree_has_its_repository_and_its_own_branch(self, topology, repository):
+        found = await topology.whereabouts(str(repository / "elsewhere"))
+
+        assert found == Whereabouts("shop", "feature/cart")
+
+    @pytest.mark.parametrize("folder", ["plain", "absent", "with\0nul"])
+    async def test_what_is_no_checkout_has_no_labels(self, topology, repository, folder):
+        assert await topology.whereabouts(f"{repository}/{folder}") == Whereabouts()
+
+
+class TestGit:
+    async def test_a_detached_head_is_no_branch(self, repository):
+        git("-C", repository / "shop", "checkout", "-q", "--detach")
+
+        assert await GitTopology(_PATH).whereabouts(str(repository / "shop")) == Whereabouts("shop", None)
+
+    async def test_variables_of_git_do_not_lead_it_elsewhere(self, repository):
+        misled = GitTopology({**_PATH, "GIT_DIR": str(repository / "shop" / ".git")})
+
+        assert await misled.whereabouts(str(repository / "plain")) == Whereabouts()
+
+    async def test_no_git_is_no_labels(self, repository):
+        assert await GitTopology({"PATH": "/nowhere"}).whereabouts(str(repository / "shop")) == Whereabouts()
+
+    async def test_a_git_that_hangs_is_given_up_and_ended(self, hanging):
+        assert await GitTopology({"PATH": hanging.path}).whereabouts("/") == Whereabouts()
+        assert hanging.ended()
+
+    async def test_a_look_up_that_is_called_off_leaves_nothing_running(self, hanging):
+        looking = asyncio.create_task(GitTopology({"PATH": hanging.path}).whereabouts("/"))
+        await hanging.begun()
+        looking.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+        assert hanging.ended()
+
+
+class Hanging:
+    """A program named git that tells its pid through a FIFO, starts a child, and never ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = f"{folder}:/usr/bin:/bin"
+        os.mkfifo(folder / "told")
+        program = folder / "git"
+        program.write_text(f"#!/bin/sh\nsleep 600 & echo $$ $! > {folder}/told\nwait\n", encoding="utf-8")
+        program.chmod(0o755)
+        self._told = os.open(folder / "told", os.O_RDWR)
+        self._pids: list[int] = []
+
+    async def begun(self) -> None:
+        await asyncio.to_thread(self._read)
+
+    def ended(self) -> bool:
+        if not self._pids:
+            self._read()
+        return all(not Path(f"/proc/{pid}/cmdline").exists() or self._is_gone(pid) for pid in self._pids)
+
+    def close(self) -> None:
+        os.close(self._told)
+
+    def _read(self) -> None:
+        self._pids = [int(word) for word in os.read(self._told, 100).split()]
+
+    def _is_gone(self, pid: int) -> bool:
+        try:
+            watched = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return True
+        try:
+            poll = select.poll()
+            poll.register(watched)
+            return bool(poll.poll(5_000))
+        finally:
+            os.close(watched)
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[Hanging]:
+    program = Hanging(tmp_path)
+    yield program
+    program.close()
