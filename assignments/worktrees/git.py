@@ -7,7 +7,7 @@ monitors or prompts, and for two seconds at most.
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from assignments.worktrees.topology import Whereabouts
@@ -40,8 +40,29 @@ class GitTopology:
         return Whereabouts(_repository(common), None if branch.strip() in {"", "HEAD"} else branch.strip())
 
     async def _ask(self, cwd: str, *arguments: str) -> str | None:
+        starting = asyncio.ensure_future(self._started(cwd, arguments))
         try:
-            child = await asyncio.create_subprocess_exec(
+            child = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # Called off between fork and here, asyncio would end git alone and not what it started.
+            child = await starting
+            if child is not None:
+                await _ended(child)
+            raise
+        if child is None:
+            return None
+        try:
+            async with asyncio.timeout(SUBPROCESS_S):
+                output, _ = await child.communicate()
+        except TimeoutError:
+            return None
+        finally:
+            await _ended(child)
+        return output.decode("utf-8", "replace") if child.returncode == 0 else None
+
+    async def _started(self, cwd: str, arguments: Sequence[str]) -> asyncio.subprocess.Process | None:
+        try:
+            return await asyncio.create_subprocess_exec(
                 "git",
                 *_SAFE,
                 *arguments,
@@ -54,18 +75,10 @@ class GitTopology:
             )
         except (OSError, ValueError):
             return None
-        try:
-            async with asyncio.timeout(SUBPROCESS_S):
-                output, _ = await child.communicate()
-        except TimeoutError:
-            return None
-        finally:
-            # Also when the session ends meanwhile: what a hanging git started would outlive us otherwise.
-            await _ended(child)
-        return output.decode("utf-8", "replace") if child.returncode == 0 else None
 
 
 async def _ended(child: asyncio.subprocess.Process) -> None:
+    """End a git and whatever it started; it is a session of its own."""
     if child.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

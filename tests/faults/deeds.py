@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import cryptography.hazmat.primitives.asymmetric.ed25519
-import filelock
+import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401 - as below
+import filelock  # noqa: F401 - as below
 import uuid_utils.compat  # noqa: F401 - imported at the first send, and here before any fork
 
 from assignments.worktrees.fake import FakeTopology

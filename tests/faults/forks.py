@@ -85,11 +85,13 @@ class Forks:
         self._forking = asyncio.Lock()
         self._forked: asyncio.Future[int] | None = None
         self._living: dict[int, Fork] = {}
+        self._sockets: list[socket.socket] = []
 
     async def fork(self, deed: str, **given: Any) -> Fork:
         """Fork a child that does a deed of `tests/faults/deeds.py` with what is given."""
         near, far = socket.socketpair()
         near.setblocking(False)
+        self._sockets.append(near)
         loop = asyncio.get_running_loop()
         async with self._forking, asyncio.timeout(IN_TIME_S):
             self._forked = loop.create_future()
@@ -118,6 +120,8 @@ class Forks:
         async with asyncio.timeout(IN_TIME_S):
             for fork in left:
                 await fork.ended
+        for near in self._sockets:
+            near.close()
 
 
 def main() -> None:

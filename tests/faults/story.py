@@ -13,13 +13,10 @@ from typing import Any, NamedTuple
 
 from herd.core.identity import SessionName, target_of
 from herd.core.paths import Layout
-from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REPLIED
+from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED
 from tests.faults.forked import DiedError, Process
 from tests.faults.forks import Forks
-from tests.faults.truth import Mail, look
-
-RANKS = {"queued": 0, PENDING: 0, ACCEPTED: 1, DELIVERED: 2, REPLIED: 3}
-"""How much each state says; in these stories nobody refuses anything, so no other state is ever true."""
+from tests.faults.truth import RANKS, Mail, look
 
 WAIT_MS = 30_000
 
@@ -59,7 +56,6 @@ class Session:
     def __init__(self, layout: Layout, forks: Forks, word: str, way: Way) -> None:
         self.name = SessionName("claude", word)
         self.target = target_of("lead", self.name.key)
-        self.process: Process | None = None
         self.life = 0
         self.sees = False
         """Whether it has been shown the other one."""
@@ -74,8 +70,16 @@ class Session:
         self._layout = layout
         self._forks = forks
         self._way = way
-        self._at_death = Mail([], [])
+        self.at_death = Mail([], [])
+        """What its mailbox held when it last died."""
+        self._process: Process | None = None
         self._reading: asyncio.Task[dict[str, Any]] | None = None
+
+    @property
+    def process(self) -> Process:
+        """Its process, the last one where it has died."""
+        assert self._process is not None, "it was started"
+        return self._process
 
     # --- its lives ---------------------------------------------------------------------------------
 
@@ -83,7 +87,7 @@ class Session:
         """Start a process of it, and carry on until one serves."""
         while True:
             self.life += 1
-            self.process = await Process.started(self._forks, self._layout, self.name, **given)
+            self._process = await Process.started(self._forks, self._layout, self.name, **given)
             try:
                 await self.process.ask("session.whoami")
             except DiedError:
@@ -94,7 +98,6 @@ class Session:
 
     async def end(self) -> bool:
         """End its process in order; False where it was killed on the way."""
-        assert self.process is not None, "it was started"
         status = await self.process.end()
         if status:
             await self._mourn()
@@ -102,7 +105,6 @@ class Session:
 
     async def killed(self) -> None:
         """Kill its process now, find everything true, and start it again."""
-        assert self.process is not None, "it was started"
         self.process.fork.kill()
         await self.died()
 
@@ -115,7 +117,6 @@ class Session:
         await self.start()
 
     async def _mourn(self) -> None:
-        assert self.process is not None, "it lived"
         status = await self.process.gone()
         if self._reading is not None:
             await asyncio.wait({self._reading})
@@ -123,7 +124,7 @@ class Session:
             if not isinstance(reading.exception(), DiedError):
                 self._take(reading.result())
         assert status == -signal.SIGKILL, f"it ended by itself with status {status}"
-        self._at_death = mine = look(self._layout, self.name)
+        self.at_death = mine = look(self._layout, self.name)
         theirs = look(self._layout, self.other.name)
         for handed in self.record:
             row = mine.came(handed.message_id)
@@ -157,8 +158,7 @@ class Session:
         self.evidence |= {more["reply_to"] for _, more in left if "reply_to" in more}
         ids: dict[str, str] = {}
         while left:
-            assert self.process is not None, "it was started"
-            begun = [self._begin_to_send(text, more) for text, more in left]
+                begun = [self._begin_to_send(text, more) for text, more in left]
             dead = False
             for (text, _), answer in zip(left, begun, strict=True):
                 try:
@@ -172,7 +172,6 @@ class Session:
         return [ids[text] for text, _ in begun_with]
 
     def _begin_to_send(self, text: str, more: dict[str, Any]) -> Any:
-        assert self.process is not None, "it was started"
         return self.process.begin("session.send", target=self.other.target, message=text, **more)
 
     def _answered(self, answer: dict[str, Any]) -> str:
@@ -185,7 +184,7 @@ class Session:
 
         A call that bears a call id is made again all the same, and must turn out to be the same message.
         """
-        rows = {row.content: row.message_id for row in self._at_death.outbox}
+        rows = {row.content: row.message_id for row in self.at_death.outbox}
         stored = [text in rows for text, _ in messages]
         assert stored == sorted(stored, reverse=True), "a later message was committed and an earlier one not"
         settled = {text: rows[text] for text, more in messages if text in rows and "call_id" not in more}
@@ -225,8 +224,6 @@ class Session:
             await self._read()
 
     async def _read(self) -> None:
-        assert self.process is not None, "it was started"
-        assert self.other.process is not None, "it was started"
         if self._reading is None:
             self._reading = self.process.begin("session.read", wait_ms=WAIT_MS)
         ended = self.other.process.fork.ended
@@ -252,7 +249,7 @@ class Session:
 
     def _handed(self, message: dict[str, Any]) -> Handed:
         message_id, again = message["message_id"], message.get("again", False)
-        row = self._at_death.came(message_id)
+        row = self.at_death.came(message_id)
         given = self._given(message_id)
         assert not any(one.life == self.life for one in given), "handed over twice in one life"
         assert row is None or not row.evidence, "handed over again although its evidence was recorded"
@@ -269,7 +266,7 @@ class Session:
         """Give the texts that the host has, as far as it remembers."""
         if not self._way.forgetful:
             return {one.text for one in self.record}
-        proven = {row.message_id for row in self._at_death.inbox if row.evidence}
+        proven = {row.message_id for row in self.at_death.inbox if row.evidence}
         return {one.text for one in self.record if one.life == self.life or one.message_id in proven}
 
     # --- what it is told ---------------------------------------------------------------------------
@@ -277,6 +274,7 @@ class Session:
     def learn(self, message_id: str, state: str) -> None:
         """Take a status that the host was told, and find it true."""
         before = self.told.get(message_id, PENDING)
+        assert state != REJECTED, "nobody has refused anything"
         assert RANKS[state] >= RANKS[before], f"{before} was told, and then {state}"
         self.told[message_id] = state
         if RANKS[state] >= RANKS[ACCEPTED]:
@@ -312,7 +310,6 @@ class Session:
             return
 
     async def _ask(self, method: str, **params: Any) -> dict[str, Any]:
-        assert self.process is not None, "it was started"
         return await self.process.ask(method, **params)
 
 

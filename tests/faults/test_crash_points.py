@@ -1,11 +1,10 @@
 """A coordinator killed at every named instant of a message's life, on either side, and the story goes on."""
 
-import itertools
 from pathlib import Path
 
 import pytest
 
-from herd.mail.steps import COMMIT_AFTER, COMMIT_BEFORE, STEPS
+from herd.mail.steps import STEPS
 from tests.fakes.records import layout_at
 from tests.faults.forks import Forks
 from tests.faults.story import Way, begun

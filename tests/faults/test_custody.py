@@ -52,8 +52,7 @@ async def pair(layout: Layout, forks: Forks) -> AsyncIterator[Pair]:
     one = Pair(layout, forks)
     yield one
     for session in (one.alice, one.bob):
-        if session.process is not None:
-            await session.process.kill()
+        await session.process.kill()
 
 
 # --- before the message leaves ---------------------------------------------------------------------
@@ -135,7 +134,7 @@ async def test_accepted_is_not_answered_while_the_row_of_the_inbox_is_not_commit
     assert (await pair.alice.process.ask("session.status", message_id=sent["message_id"]))["state"] == PENDING
     pair.alice.sent.append("hello")
     await pair.bob.killed()
-    assert pair.bob._at_death.inbox == []
+    assert pair.bob.at_death.inbox == []
     await pair.bob.receive("hello")
 
 
@@ -173,7 +172,7 @@ async def test_nothing_is_handed_over_while_the_count_is_not_committed(pair: Pai
     await asyncio.wait({reading})
 
     assert reading.exception() is not None
-    assert [row.handovers for row in pair.bob._at_death.inbox] == [0]
+    assert [row.handovers for row in pair.bob.at_death.inbox] == [0]
     await pair.bob.receive("hello")
     assert [one.again for one in pair.bob.record] == [False]
 
@@ -228,7 +227,7 @@ async def test_after_a_second_hand_over_that_nobody_confirmed_there_is_no_third(
     for _ in range(3):
         assert await pair.bob.read_once() == []
         await pair.bob.killed()
-    assert [row.handovers for row in pair.bob._at_death.inbox] == [2]
+    assert [row.handovers for row in pair.bob.at_death.inbox] == [2]
     await pair.alice.ask_for_all()
     assert pair.alice.told == {message_id: ACCEPTED}
 
@@ -245,7 +244,7 @@ async def test_recorded_evidence_makes_a_message_delivered_after_a_death_and_it_
         await pair.bob.process.ask("session.confirm", message_ids=[message_id], evidence="its session file")
     await pair.bob.died()
 
-    row = pair.bob._at_death.came(message_id)
+    row = pair.bob.at_death.came(message_id)
     assert row is not None
     assert (row.handovers, row.evidence) == (1, "its session file")
     await pair.alice.until_told({message_id: DELIVERED})

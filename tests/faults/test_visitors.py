@@ -11,6 +11,7 @@ from herd.core.identity import SessionName
 from herd.core.paths import Layout
 from herd.presence.session_file import read_session_file
 from tests.faults.chaos import KILLED
+from tests.faults.dice import dice
 from tests.faults.forked import DiedError, Process
 from tests.faults.forks import IN_TIME_S, Forks
 from tests.faults.truth import look
@@ -18,20 +19,25 @@ from tests.faults.truth import look
 BOB = SessionName("claude", "bob")
 VISITORS = 500
 FULL_S = 0.2
+"""Seconds without a new visitor after which the next coordinator comes all the same."""
+
+VISITS_S = (0.001, 0.06)
+COORDINATES_S = (0.01, 0.25)
+"""Seconds after which a visitor and a coordinator are killed."""
 SENDERS = ("ann", "ben", "cid", "dot")
 
 
 class Crowd:
     """Senders whose visitors are killed one after the other."""
 
-    def __init__(self, layout: Layout, forks: Forks, dice: random.Random) -> None:
+    def __init__(self, layout: Layout, forks: Forks, decided: random.Random) -> None:
         self.accepted = dict.fromkeys(SENDERS, 0)
         """How many messages of each sender were acknowledged: the number of the next one."""
         self.lived = 0
         self.changed = asyncio.Event()
         self._layout = layout
         self._forks = forks
-        self._dice = dice
+        self._decided = decided
 
     async def come(self, sender: str) -> None:
         """Send visitors until all have had their turn."""
@@ -44,8 +50,8 @@ class Crowd:
                 host=BOB.host,
                 session_id=BOB.session_id,
                 begin=self.accepted[sender],
-                dies_after_s=self._dice.uniform(0.001, 0.06),
-                of_its_own_time=self._dice.random() < 0.5,
+                dies_after_s=self._decided.uniform(*VISITS_S),
+                of_its_own_time=self._decided.random() < 0.5,
             )
             loop, told = asyncio.get_running_loop(), b""
             async with asyncio.timeout(IN_TIME_S):
@@ -108,24 +114,24 @@ async def lives(process: Process, reader: Reader, crowd: Crowd, *, orderly: bool
 async def test_five_hundred_visitors_killed_at_random_instants_leave_each_message_once_and_in_order(
     layout: Layout, forks: Forks
 ):
-    seed = random.getrandbits(32)
-    print(f"seed {seed}")
-    dice = random.Random(seed)
+    with dice() as decided:
+        await visitors_and_coordinators(layout, forks, decided)
+
+
+async def visitors_and_coordinators(layout: Layout, forks: Forks, decided: random.Random) -> None:
     first = await Process.started(forks, layout, BOB)
     await first.ask("session.whoami")
     assert await first.end() == 0
-    crowd, reader, coordinated = Crowd(layout, forks, dice), Reader(), 0
+    crowd, reader = Crowd(layout, forks, decided), Reader()
 
     async with asyncio.TaskGroup() as tasks:
         for sender in SENDERS:
             tasks.create_task(crowd.come(sender))
         while crowd.lived < VISITORS:
-            await crowd.more(dice.randint(1, 12))
-            orderly = dice.random() < 0.4
-            fate = {} if orderly else {"dies_after_s": dice.uniform(0.01, 0.25)}
+            await crowd.more(decided.randint(1, 12))
+            orderly = decided.random() < 0.4
+            fate = {} if orderly else {"dies_after_s": decided.uniform(*COORDINATES_S)}
             await lives(await Process.started(forks, layout, BOB, **fate), reader, crowd, orderly=orderly)
-            coordinated += 1
-    print(coordinated, crowd.accepted, len(reader.had))
     last = await Process.started(forks, layout, BOB)
     while await reader.read(last):
         pass

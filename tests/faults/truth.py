@@ -1,4 +1,4 @@
-"""What a session's mailbox holds in truth: read from a copy, so that what a killed process left stays as it is.
+"""What a session's mailbox holds in truth: read from a copy, so that what a dead process left stays as it is.
 
 It owns the looking, in SQL of its own. It is ignorant of what ought to be there.
 """
@@ -15,6 +15,11 @@ from herd.core.errors import LockTimeout
 from herd.core.identity import SessionName
 from herd.core.locks import HeldLock, probe
 from herd.core.paths import Layout
+from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED
+
+
+RANKS = {"queued": 0, PENDING: 0, ACCEPTED: 1, DELIVERED: 2, REPLIED: 3, REJECTED: 3}
+"""How much each state says; a send calls the first one queued."""
 
 
 class Came(NamedTuple):

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from herd.core.errors import DeliveryUnknown, HerdError, InvalidReply, PeerOffline
+from herd.core.errors import DeliveryUnknown, HerdError, PeerOffline
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Incoming
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED
