@@ -1,4 +1,7 @@
-"""Section list: who is there, read from the registry and asked on the command line."""
+"""Section list: who is there, read from the registry and asked on the command line.
+
+Everything here waits for nothing but the processor, so CPU time is what is compared.
+"""
 
 import gc
 import json
@@ -9,7 +12,7 @@ from pathlib import Path
 from herd.core.paths import Layout
 from herd.presence.registry import Registry
 from tests.bench.floors import PASS, parse_all
-from tests.bench.measuring import Sample, in_turn, timed
+from tests.bench.measuring import Sample, cpu_timed, in_turn
 from tests.bench.processes import cost
 from tests.bench.records import on_record
 from tests.bench.report import Check, Finding, timed_figure, timed_floor
@@ -42,17 +45,17 @@ def _registry(layout: Layout, count: int) -> Iterator[Finding]:
     listed = len(kept.listed())
     yield Check(f"all {count} records are listed", None if listed == count else f"{listed} are")
     cases: dict[str, Sample] = {
-        "floor": lambda: timed(lambda: parse_all(layout.peers)),
-        "cold": lambda: timed(Registry(layout).listed),
-        "warm": lambda: timed(kept.listed),
+        "floor": lambda: cpu_timed(lambda: parse_all(layout.peers)),
+        "cold": lambda: cpu_timed(Registry(layout).listed),
+        "warm": lambda: cpu_timed(kept.listed),
     }
     gc.collect()
     gc.freeze()  # what stands here for other processes is no burden of a process that lists
     found = in_turn(cases, samples=_SAMPLES[count])
     gc.unfreeze()
     floor = timed_floor("files read and parsed", found["floor"])
-    yield timed_figure(f"{count} records, cold", found["cold"], floor, _COLD_BOUND)
-    yield timed_figure(f"{count} records, warm", found["warm"], floor, _WARM_BOUND)
+    yield timed_figure(f"{count} records, cold, CPU", found["cold"], floor, _COLD_BOUND)
+    yield timed_figure(f"{count} records, warm, CPU", found["warm"], floor, _WARM_BOUND)
 
 
 def _command(home: Path) -> Iterator[Finding]:

@@ -37,7 +37,6 @@ class Start(Protocol):
         ...
 
 
-
 class Read(NamedTuple):
     """A message that a host was handed."""
 

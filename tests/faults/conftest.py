@@ -12,6 +12,7 @@ import pytest_asyncio
 from herd.core.paths import Layout
 from tests.fakes.records import layout_at
 from tests.faults.forks import Forks, ForkServer
+from tests.faults.pair import Pair
 
 _MEMORY = "/dev/shm"
 
@@ -46,3 +47,9 @@ def folder() -> Iterator[Path]:
 def layout(folder: Path) -> Layout:
     """Give a data root with nothing on it."""
     return layout_at(folder)
+
+
+@pytest.fixture
+def pair(layout: Layout, forks: Forks) -> Pair:
+    """Give Alice and Bob, who have not been started."""
+    return Pair(layout, forks)

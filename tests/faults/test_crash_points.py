@@ -7,7 +7,8 @@ import pytest
 from herd.mail.steps import STEPS
 from tests.fakes.records import layout_at
 from tests.faults.forks import Forks
-from tests.faults.story import Way, begun
+from tests.faults.session import Way
+from tests.faults.story import begun
 
 WAYS = (Way(curious=True, late=False, forgetful=False), Way(curious=False, late=True, forgetful=True))
 SIDES = ("alice", "bob")

@@ -1,10 +1,8 @@
 """Who answers for a message after a death: one promise at a time, each with its own death."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from herd.core.identity import SessionName, peer_id_of
 from herd.core.paths import Layout
@@ -23,37 +21,8 @@ from herd.presence.registry import Registry
 from tests.fakes.raw_peer import RawPeer
 from tests.faults.forked import DiedError, Process
 from tests.faults.forks import Forks
-from tests.faults.story import Session, Way
+from tests.faults.pair import ALICE, BOB, Pair
 from tests.faults.truth import look
-
-QUIET = Way(curious=False, late=False, forgetful=True)
-ALICE = SessionName("claude", "alice")
-BOB = SessionName("claude", "bob")
-
-
-class Pair:
-    """Alice and Bob of one machine; each may be given a fate when it is started."""
-
-    def __init__(self, layout: Layout, forks: Forks) -> None:
-        self.layout = layout
-        self.alice = Session(layout, forks, "alice", QUIET)
-        self.bob = Session(layout, forks, "bob", QUIET)
-        self.alice.other, self.bob.other = self.bob, self.alice
-
-    async def start(self, *, alice: dict | None = None, bob: dict | None = None) -> None:
-        await self.alice.start(fate=alice)
-        await self.bob.start(fate=bob)
-        for one in (self.alice, self.bob):
-            await one.see()
-
-
-@pytest_asyncio.fixture
-async def pair(layout: Layout, forks: Forks) -> AsyncIterator[Pair]:
-    one = Pair(layout, forks)
-    yield one
-    for session in (one.alice, one.bob):
-        await session.process.kill()
-
 
 # --- before the message leaves ---------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from herd.core.locks import HeldLock, probe
 from herd.core.paths import Layout
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED
 
-
 RANKS = {"queued": 0, PENDING: 0, ACCEPTED: 1, DELIVERED: 2, REPLIED: 3, REJECTED: 3}
 """How much each state says; a send calls the first one queued."""
 

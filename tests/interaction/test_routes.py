@@ -414,6 +414,8 @@ async def test_after_being_asked_the_pauses_grow_from_the_start_again(world: Wor
     world.routes.retry()
     await world.begun(10)
     await world.paused()
+    await world.idle()
+    assert len(world.carrier.attempts) == 10, "once for each time it was asked"
 
     world.clock.advance(RETRY_FIRST_MS / 2 * MS)
 
@@ -746,6 +748,20 @@ async def test_a_rejection_that_cannot_be_written_down_now_stays_a_rejection(hom
         assert world.carrier.attempts == ["m-1"]
 
 
+async def test_a_receipt_that_the_outbox_refuses_for_good_is_not_written_again(world: World):
+    world.carrier.answer(TO_BOB, Carried(world_receipt("m-1", to=TO_CAROL)))
+    await world.send("m-1")
+    await world.progressed(1)
+    await world.written()
+    before = list(world.told)
+
+    world.routes.retry()
+    await world.written()
+
+    assert world.told == before
+    assert (await world.state("m-1")).state == PENDING
+
+
 async def test_waiting_until_all_is_written_waits_for_every_write(world: World):
     await world.send(*(f"m-{number}" for number in range(10)))
     await world.begun(10)
@@ -841,6 +857,25 @@ async def test_a_head_taken_back_while_it_waits_lets_the_next_go_at_once(world: 
 
     assert world.carrier.attempts == ["m-1", "m-2"]
     assert world.clock.elapsed() == 0
+
+
+async def test_the_next_head_takes_over_neither_the_refusal_nor_the_pauses_of_one_taken_back(world: World):
+    world.carrier.answer(TO_BOB, *[PeerOffline("away") for _ in range(9)])
+    first, second = await world.send("m-1", "m-2")
+    for _ in range(7):
+        await world.paused()
+        world.clock.advance(60)
+    await world.begun(8)
+    await world.paused()
+    assert world.routes.refusal(first) is not None
+
+    world.routes.settled_elsewhere(first)
+    assert world.routes.refusal(second) is None
+    await world.begun(9)
+    await world.paused()
+
+    world.clock.advance(RETRY_FIRST_MS / 2 * MS)
+    assert (await world.begun(10))[8:] == ["m-2", "m-2"]
 
 
 async def test_settling_what_is_not_queued_changes_nothing(world: World):

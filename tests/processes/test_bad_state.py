@@ -267,31 +267,38 @@ def changed(file: Path, **more: object) -> None:
     file.write_text(json.dumps({**json.loads(file.read_bytes()), **more}), encoding="utf-8")
 
 
-SPOILT_SESSIONS = [
-    pytest.param(truncated, 8, "is not JSON", marks=pytest.mark.requirement("A-storage-07")),
-    pytest.param(empty, 8, "is not JSON", marks=pytest.mark.requirement("A-storage-07")),
-    pytest.param(
-        of_another_session,
-        8,
-        "names another session than its folder does",
-        marks=pytest.mark.requirement("A-storage-02"),
-    ),
-    pytest.param(
-        of_a_newer_version,
-        9,
-        "has version 2, and this Herd knows 1",
-        marks=pytest.mark.requirement("A-storage-13"),
-    ),
-    pytest.param(with_an_unknown_field, 8, "colour"),
-    pytest.param(open_to_others, 4, "has mode 0644, open to others"),
-    pytest.param(linked_from_elsewhere, 4, "cannot be opened safely"),
-]
+@pytest.mark.requirement("A-storage-07")
+@pytest.mark.parametrize("spoil", [truncated, empty])
+def test_a_session_whose_file_is_no_json_does_not_start(machine: Machine, spoil: Callable[[Path], None]):
+    stays_out(machine, spoil, 8, "is not JSON")
 
 
-@pytest.mark.parametrize(("spoil", "status", "wrong"), SPOILT_SESSIONS)
-def test_a_session_whose_file_cannot_be_used_does_not_start_and_hides_nobody(
+@pytest.mark.requirement("A-storage-02")
+def test_a_folder_whose_file_names_another_session_is_refused(machine: Machine):
+    stays_out(machine, of_another_session, 8, "names another session than its folder does")
+
+
+@pytest.mark.requirement("A-storage-13")
+def test_a_session_file_of_a_newer_version_is_left_alone_and_not_called_corrupt(machine: Machine):
+    stays_out(machine, of_a_newer_version, 9, "has version 2, and this Herd knows 1")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status", "wrong"),
+    [
+        (with_an_unknown_field, 8, "colour"),
+        (open_to_others, 4, "has mode 0644, open to others"),
+        (linked_from_elsewhere, 4, "cannot be opened safely"),
+    ],
+)
+def test_a_session_whose_file_is_not_as_we_write_it_does_not_start(
     machine: Machine, spoil: Callable[[Path], None], status: int, wrong: str
 ):
+    stays_out(machine, spoil, status, wrong)
+
+
+def stays_out(machine: Machine, spoil: Callable[[Path], None], status: int, wrong: str) -> None:
+    """Spoil a session's file: the session does not start, everybody else goes on, and the file stays."""
     machine.session("claude", "alice").end()
     file = Path(machine.layout.session_file(ALICE.key))
     spoil(file)
@@ -514,6 +521,31 @@ def test_each_exit_status_is_the_one_of_its_kind(machine: Machine):
     assert machine.cron.run("session", "--host", "pi", "--session", "p").status == 9
     (newer / "session.json").write_text("{", encoding="utf-8")
     assert machine.cron.run("session", "--host", "pi", "--session", "p").status == 8
+
+
+@pytest.mark.requirement("A-errors-35")
+def test_a_refusal_that_a_command_can_mend_prints_that_command(machine: Machine):
+    alice = machine.session("claude", "alice", name="alice")
+    target = alice.request("session.whoami")["target"]
+    assert machine.shell.run("send", "alice", "x").status == 0
+    second = machine.session("codex", "two", name="alice", parent=machine.new_host())
+
+    assert "`herd peers`" in refused(machine.shell, ["send", "nobody", "x"]).stderr
+    assert machine.shell.run("peers").status == 0
+    ambiguous = refused(machine.shell, ["send", "alice", "x"])
+    assert "`herd peers`" in ambiguous.stderr
+    for exact in (target, second.request("session.whoami")["target"]):
+        assert exact in ambiguous.stderr
+    assert "`--as NAME`" in refused(machine.cron, ["peers"]).stderr
+    assert machine.cron.run("peers", "--as", "name").status == 0
+    assert "Leave --as out" in refused(machine.inside, ["peers", "--as", "name"]).stderr
+    assert machine.inside.run("peers").status == 0
+    held = refused(machine.shell, ["inbox", "--session", target])
+    assert "Run `herd inbox` inside that session." in held.stderr
+    assert machine.inside.run("inbox").status == 0
+    scribbled_over(Path(machine.layout.mailbox(DEFAULT.key)))
+    assert "`herd doctor`" in refused(machine.shell, ["inbox"]).stderr
+    assert "LOOK session: " in machine.cron.run("doctor").text
 
 
 def test_the_statuses_of_all_codes_are_those_of_the_table():

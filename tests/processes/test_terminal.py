@@ -181,9 +181,11 @@ def test_what_nobody_took_in_that_time_goes_with_a_later_command(machine: Machin
     assert "any later command of this session, such as `herd inbox`, tries again" in rest
     os.kill(alice.pid, signal.SIGCONT)
 
-    with machine.shell.start("inbox", "--wait"):
+    with machine.shell.start("inbox", "--wait") as waiting:
         assert [message["text"] for message in read(alice)] == ["later"]
-    assert machine.shell.run("status", message_id).text.split()[-1] in {"accepted", "delivered"}
+        told = waiting.outcome().text
+    assert told.startswith(f"your message {message_id} to ")
+    assert told.endswith(" is accepted\n")
 
 
 def test_a_command_beside_a_stopped_one_fails_in_time_and_says_so(machine: Machine):

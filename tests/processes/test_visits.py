@@ -259,16 +259,6 @@ def test_100_visitors_killed_at_random_leave_each_acknowledged_message_once_and_
     story_is_true(in_memory, 100, seed=1)
 
 
-@pytest.mark.machine
-@pytest.mark.timeout(300)
-@pytest.mark.requirement("D-visit-07")
-@pytest.mark.parametrize("seed", [2, 3])
-def test_500_visitors_killed_at_random_leave_each_acknowledged_message_once_and_in_order(
-    in_memory: Layout, seed: int
-):
-    story_is_true(in_memory, 500, seed)
-
-
 @pytest.mark.requirement("A-custody-03", "H-inbox-01")
 async def test_a_receiver_killed_right_after_it_answered_has_the_message_in_its_next_life(layout: Layout):
     async with running(layout, ALICE) as alice:

@@ -187,7 +187,7 @@ def test_a_folder_that_is_not_private_is_not_entered(layout: Layout, mode: int):
 @pytest.mark.requirement("D-visit-02")
 def test_a_process_has_one_visited_mailbox_open_at_a_time(layout: Layout):
     started_once(layout, CAROL)
-    begun, may_end = threading.Event(), threading.Event()
+    begun, may_end, second_begun = threading.Event(), threading.Event(), threading.Event()
     order: list[str] = []
 
     def first(_: sqlite3.Connection, __: SessionFile) -> None:
@@ -196,8 +196,8 @@ def test_a_process_has_one_visited_mailbox_open_at_a_time(layout: Layout):
         order.append("bob's ends")
 
     def second(_: sqlite3.Connection, __: SessionFile) -> None:
-        order.append("carol's begins")
-        assert not probe(layout.mailbox_lock(BOB.key)).held
+        second_begun.set()
+        order.append("carol's begins" if not probe(layout.mailbox_lock(BOB.key)).held else "both at once")
 
     threads = [
         threading.Thread(target=visit, args=(layout, BOB.key, first)),
@@ -206,6 +206,8 @@ def test_a_process_has_one_visited_mailbox_open_at_a_time(layout: Layout):
     threads[0].start()
     assert begun.wait(IN_TIME_S)
     threads[1].start()
+    # Nothing tells of a thread that waits; one that did not wait would have begun by then.
+    assert not second_begun.wait(0.3)
     assert not probe(layout.mailbox_lock(CAROL.key)).held
     may_end.set()
     for thread in threads:
