@@ -7,7 +7,6 @@ joined is told in `joining`; here is what follows when one of them has news.
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
@@ -17,21 +16,18 @@ from herd.coordinator.connections import Peer
 from herd.coordinator.door import Door
 from herd.coordinator.joining import CAPABILITIES, Joined
 from herd.coordinator.opening import Locks, Opening, remove_former_socket, settled_session_file, take_locks
-from herd.coordinator.presenting import Presenting
+from herd.coordinator.presenting import Presenting, publisher_of
 from herd.coordinator.tasks import Tasks, in_thread
 from herd.core.build import running_build
 from herd.core.errors import HerdError
 from herd.core.files import replace_private
 from herd.core.limits import SETTLE_S
-from herd.core.locks import Owner
-from herd.core.processes import start_token
 from herd.mail import outbox
 from herd.mail.counter import next_cursor
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import PENDING
 from herd.mail.routes import Progress
-from herd.presence.publisher import Instance, Publisher
 from herd.presence.session_file import SessionFile
 from herd.rpc.connection import Connection
 
@@ -82,7 +78,9 @@ class Coordinator(Joined):
         mendable = await self._open_mailbox()
         token = self.opening.layout.token(self.own.key)
         await in_thread(replace_private, token, self._token.encode())
-        self._presenting = self._presented(await self.listening.open())
+        endpoint = await self.listening.open()
+        publisher = publisher_of(self.opening, self.own, self._locks, self.identity, CAPABILITIES, endpoint)
+        self._presenting = Presenting(self.opening, self.own, publisher, self.tasks, self.health.observed)
         keeping = self.listening.keep(self.withdraw, self._moved, self.health.observed)
         self._keeping = self.tasks.create_task(keeping)
         if mendable:
@@ -231,26 +229,6 @@ class Coordinator(Joined):
             for row in self._left or []:
                 self.routes.add(row)
             self.tasks.create_task(self.owing.start())
-
-    def _presented(self, endpoint: str) -> Presenting:
-        opening = self.opening
-        start = start_token(os.getpid()) or ""
-        self._locks.mailbox.write_owner(Owner(os.getpid(), start, None))
-        instance = Instance(
-            session=self.own.session,
-            kind=self.own.kind,
-            pid=os.getpid(),
-            start=start,
-            host_pid=opening.host_pid,
-            host_start=opening.host_start,
-            instance_id=self.own.instance_id,
-            endpoint=endpoint,
-            public_key=self.identity.keys.public_key,
-            capabilities=CAPABILITIES,
-            build=running_build(),
-        )
-        publisher = Publisher(opening.layout, self._locks.session, instance)
-        return Presenting(opening, self.own, publisher, self.tasks, self.health.observed)
 
     async def _moved(self, endpoint: str) -> None:
         assert self._presenting is not None, "start() came first"

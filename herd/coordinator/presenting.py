@@ -5,13 +5,17 @@ import os
 from collections.abc import Callable
 
 from assignments.worktrees.topology import Whereabouts
-from herd.coordinator.opening import Opening
+from herd.coordinator.opening import Locks, Opening
 from herd.coordinator.own import Own
 from herd.coordinator.tasks import Tasks
+from herd.core.build import running_build
 from herd.core.errors import HerdError, RecoveryRequired
 from herd.core.limits import CWD_CHARACTERS
-from herd.presence.publisher import Publisher
+from herd.core.locks import Owner
+from herd.core.processes import start_token
+from herd.presence.publisher import Instance, Publisher
 from herd.presence.record import Presence, clipped
+from herd.rpc.handshake import Identity
 
 _log = logging.getLogger("herd.coordinator")
 
@@ -125,3 +129,30 @@ class Presenting:
             tab_id=place.tab_id,
             workspace_id=place.workspace_id,
         )
+
+
+def publisher_of(
+    opening: Opening,
+    own: Own,
+    locks: Locks,
+    identity: Identity,
+    capabilities: tuple[str, ...],
+    endpoint: str,
+) -> Publisher:
+    """Give the publisher of a session's record, and note in its mailbox's lock who holds that."""
+    start = start_token(os.getpid()) or ""
+    locks.mailbox.write_owner(Owner(os.getpid(), start, None))
+    instance = Instance(
+        session=own.session,
+        kind=own.kind,
+        pid=os.getpid(),
+        start=start,
+        host_pid=opening.host_pid,
+        host_start=opening.host_start,
+        instance_id=own.instance_id,
+        endpoint=endpoint,
+        public_key=identity.keys.public_key,
+        capabilities=capabilities,
+        build=running_build(),
+    )
+    return Publisher(opening.layout, locks.session, instance)

@@ -315,7 +315,7 @@ class World:
         await host.confirm()
 
     def account(self) -> Counter[str]:
-        """Find everything once, in order and as it was told; gives how much was sent and what became of it."""
+        """Find everything once, in order and as it was told; gives how much became what."""
         mails = {host.target: host.mail() for host in self.hosts}
         counts: Counter[str] = Counter()
         for host in self.hosts:

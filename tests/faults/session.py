@@ -219,8 +219,8 @@ class Session:
     async def _read(self) -> None:
         if self._reading is None:
             self._reading = self.process.begin("session.read", wait_ms=WAIT_MS)
-        ended = self.other.process.fork.ended
-        await asyncio.wait({self._reading, ended}, return_when=asyncio.FIRST_COMPLETED)
+        waited_for: set[asyncio.Future[Any]] = {self._reading, self.other.process.fork.ended}
+        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
         if not self._reading.done():
             await self.other.died()  # nothing may come before it lives again; the read goes on
             return

@@ -32,7 +32,11 @@ class Spawned:
         words = [*HERD, "session", "--host", session.host, "--session", session.session_id]
         with far:
             process = subprocess.Popen(
-                words, stdin=far, stdout=far, cwd=self._home, env=environment(self._home)
+                words,
+                stdin=far.fileno(),
+                stdout=far.fileno(),
+                cwd=str(self._home),
+                env=environment(self._home),
             )
         loop = asyncio.get_running_loop()
         fork = Fork(process.pid, near, loop.create_future())

@@ -1,4 +1,4 @@
-"""Two sessions that write to each other while one of their processes is killed, and what must be true at the end."""
+"""Two sessions that write to each other while a process of theirs is killed, and what is true at the end."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,33 +1,51 @@
 """A coordinator killed at every named instant of a message's life, on either side, and the story goes on."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from herd.mail.steps import STEPS
+from herd.mail.steps import (
+    COMMIT_AFTER,
+    COMMIT_BEFORE,
+    EVIDENCE_BEFORE,
+    HANDOVER_BEFORE,
+    INBOX_BEFORE,
+    OFFER_AFTER,
+    OUTBOX_BEFORE,
+    RECEIPT_BEFORE,
+    STEPS,
+)
 from tests.fakes.records import layout_at
 from tests.faults.forks import Forks
 from tests.faults.session import Way
 from tests.faults.story import begun
 
-WAYS = (Way(curious=True, late=False, forgetful=False), Way(curious=False, late=True, forgetful=True))
+AT_ONCE = Way(curious=True, late=False, forgetful=False)
+LATE = Way(curious=False, late=True, forgetful=True)
 SIDES = ("alice", "bob")
 PASSINGS = (1, 2, 3)
+PERSISTS = (OUTBOX_BEFORE, INBOX_BEFORE, RECEIPT_BEFORE, HANDOVER_BEFORE, EVIDENCE_BEFORE, OFFER_AFTER)
+"""The step behind which each kind of row is committed next."""
 
 
-async def killed(forks: Forks, folder: Path, way: Way, side: str, shape: str = "one_by_one", **fate):
+async def killed(
+    forks: Forks, folder: Path, way: Way, side: str, *, together: bool = False, **fate: Any
+) -> None:
     """Tell a story in which one process is killed, and find that it was."""
     log = folder / "steps"
     fates = {f"fate_of_{side}": {"log": str(log), **fate}}
     async with begun(layout_at(folder), forks, way, **fates) as story:
-        await getattr(story, shape)()
-    session = {"alice": story.alice, "bob": story.bob}[side]
-    assert session.life == 2, f"the step was not passed: {log.read_text(encoding='utf-8').split()}"
+        await (story.together() if together else story.one_by_one())
+    dead = {"alice": story.alice, "bob": story.bob}[side]
+    assert dead.life == 2, f"the step was not passed: {log.read_text(encoding='utf-8').split()}"
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.requirement("A-custody-21")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.requirement("A-custody-01", "A-custody-13", "A-custody-14", "A-custody-15", "A-custody-21")
+@pytest.mark.parametrize(
+    "way", [AT_ONCE, LATE], ids=["asked-and-started-at-once", "unasked-and-started-late"]
+)
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("step", STEPS)
 async def test_whoever_dies_at_a_step_costs_no_message_and_makes_no_status_untrue(
@@ -35,3 +53,24 @@ async def test_whoever_dies_at_a_step_costs_no_message_and_makes_no_status_untru
 ):
     for nth in PASSINGS:
         await killed(forks, folder / str(nth), way, side, at=step, nth=nth)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.requirement("A-custody-21")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("step", STEPS)
+async def test_whoever_dies_at_a_step_while_several_messages_are_on_their_way_keeps_their_order(
+    forks: Forks, folder: Path, step: str, side: str
+):
+    await killed(forks, folder / "machine", LATE, side, together=True, at=step)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.requirement("A-custody-21")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("at", [COMMIT_BEFORE, COMMIT_AFTER])
+@pytest.mark.parametrize("persist", PERSISTS)
+async def test_whoever_dies_around_the_commit_of_a_row_has_it_or_has_it_not_and_knows_which(
+    forks: Forks, folder: Path, persist: str, at: str, side: str
+):
+    await killed(forks, folder / "machine", LATE, side, together=True, at=at, behind=persist)

@@ -145,7 +145,6 @@ async def test_health_does_not_come_back_before_a_write_has_really_succeeded(
 
     tried = log.read_text(encoding="utf-8").count(COMMIT_BEFORE)
     while log.read_text(encoding="utf-8").count(COMMIT_BEFORE) < tried + 3:
-        await refuses(bob, "session.read")
         assert (await alice.process.ask("session.list"))["peers"] == []
     await disk_of(bob, NO_LIMIT)
     await until_it_serves(bob)

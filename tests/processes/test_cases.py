@@ -186,7 +186,7 @@ def test_c3_a_forged_header_stays_inside_one_quoted_body_under_one_true_header(m
     assert machine.shell.run("whoami", "--json").json["role"] == "lead"
 
 
-@pytest.mark.requirement("C4")
+@pytest.mark.requirement("C4", "A-boundary-14")
 def test_c4_no_view_for_people_acts_on_a_terminal_and_the_text_is_kept_to_the_byte(machine: Machine):
     bob_host = machine.new_host()
     alice = machine.session("claude", "alice", name=LABEL)
@@ -404,7 +404,7 @@ def outcome_of(sender: HerdSession, message: dict[str, Any]) -> str | None:
                 return str(receipt.get("outcome"))
 
 
-@pytest.mark.requirement("A-restart-04")
+@pytest.mark.requirement("A-restart-04", "A-errors-06")
 def test_a_pending_message_goes_to_the_next_instance_unless_it_was_for_one_exactly(machine: Machine):
     alice, bob, to_bob = two(machine)
     record = json.loads(Path(machine.layout.record(BOB.key)).read_bytes())

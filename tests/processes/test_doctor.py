@@ -54,6 +54,7 @@ def test_it_names_build_settings_machine_root_sockets_and_sessions(machine: Mach
     assert ", SQLite 3." in shown.text
 
 
+@pytest.mark.requirement("H-presence-29")
 def test_malformed_records_are_named_and_left(machine: Machine, tmp_path: Path):
     alice = machine.session("claude", "alice", name="alice")
     peers, outside = Path(machine.layout.peers), tmp_path / "outside"

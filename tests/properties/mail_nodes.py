@@ -1,7 +1,7 @@
 """Mailboxes and routes of a few sessions in one process, with a network in between that a test is.
 
-It owns opening, crashing at a commit, and carrying: what a route hands over lies on the wire until the test says
-what becomes of it. A crash leaves the files as they were at that instant. Ignorant of what must be true.
+It owns opening, crashing at a commit, and carrying: what a route hands over lies on the wire until the test
+says what becomes of it. A crash leaves the files as they were at that instant. Ignorant of what must be true.
 """
 
 import asyncio
@@ -134,12 +134,7 @@ class Node:
         if not self._cuts:
             await asyncio.to_thread(self._photograph)
         await self.close()
-        for end in FILES:
-            path = self._layout.mailbox(self.key) + end
-            if os.path.lexists(path):
-                os.unlink(path)
-            if os.path.lexists(path + ".photograph"):
-                os.rename(path + ".photograph", path)
+        self._put_back()
         self._cut, self._cuts = "", 0
 
     def cut_at(self, step: str) -> None:
@@ -163,6 +158,14 @@ class Node:
             if os.path.lexists(path):
                 shutil.copyfile(path, path + ".photograph")
                 os.chmod(path + ".photograph", 0o600)
+
+    def _put_back(self) -> None:
+        for end in FILES:
+            path = self._layout.mailbox(self.key) + end
+            if os.path.lexists(path):
+                os.unlink(path)
+            if os.path.lexists(path + ".photograph"):
+                os.rename(path + ".photograph", path)
 
     # --- its work ----------------------------------------------------------------------------------
 

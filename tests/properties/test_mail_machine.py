@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
@@ -292,11 +293,14 @@ class MailMachine(RuleBasedStateMachine):
         async def done() -> Result:
             async with asyncio.timeout(IN_TIME_S):
                 result = await work
-                while not all(node.idle for node in self.nodes):
-                    await asyncio.sleep(0)
+                await self._until_idle()
             return result
 
         return self.loop.run_until_complete(done())
+
+    async def _until_idle(self) -> None:
+        while not all(node.idle for node in self.nodes):  # noqa: ASYNC110 - what is looked at has no event
+            await asyncio.sleep(0)
 
     def _cut(self, node: Node, step: str, work: Coroutine[Any, Any, None]) -> bool:
         """Do something, and crash the node if it reaches that step of a commit; False where it did."""
@@ -348,7 +352,7 @@ class MailMachine(RuleBasedStateMachine):
     async def _enqueued(
         self, node: Node, other: Node, message_id: str, content: str, reply_to: str | None
     ) -> Any:
-        def work(connection: Any) -> Any:
+        def work(connection: sqlite3.Connection) -> Any:
             correlation, conversation, depth = message_id, message_id, 0
             if reply_to is not None:
                 correlation, conversation, received = outbox.require_reply(connection, reply_to, other.key)
@@ -412,7 +416,7 @@ class MailMachine(RuleBasedStateMachine):
             assert self.handed[row.message_id] <= 2, "given a third time"
 
     async def _confirm(self, node: Node, message_id: str) -> None:
-        def work(connection: Any) -> list[Incoming]:
+        def work(connection: sqlite3.Connection) -> list[Incoming]:
             rows = [row.sequence for row in inbox.by_id(connection, message_id) if row.handovers]
             return inbox.confirm(connection, rows, "evidence", NOW)
 
@@ -451,18 +455,23 @@ class MailMachine(RuleBasedStateMachine):
     async def _carry_on(self) -> None:
         for node in self.nodes:
             node.clock.advance(MANY_MS / 1000)
-        while not all(node.idle for node in self.nodes):
-            await asyncio.sleep(0)
+        await self._until_idle()
         for attempt in [node.attempts[index] for node, index in self._attempts()]:
             await self._arrived(attempt, lost=False)
         for node in self.nodes:
-            rows: list[Incoming] = await node.run(inbox.undelivered)
-            # Also what was handed over twice without evidence: a person reads it.
-            numbers = [row.sequence for row in rows]
-            await node.run(lambda c, numbers=numbers: inbox.count_handovers(c, numbers))
-            await node.run(lambda c, numbers=numbers: inbox.confirm(c, numbers, "a person", NOW))
+            await self._read_by_a_person(node)
             for told in await node.owed():
                 await self._told(told, lost=False)
+
+    async def _read_by_a_person(self, node: Node) -> None:
+        """Give and confirm everything, also what was handed over twice without evidence."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            numbers = [row.sequence for row in inbox.undelivered(connection)]
+            inbox.count_handovers(connection, numbers)
+            inbox.confirm(connection, numbers, "a person", NOW)
+
+        await node.run(work)
 
 
 def _end(answer: "asyncio.Future[Carried]", outcome: Carried | HerdError) -> None:

@@ -14,8 +14,10 @@ from herd.core import errors
 from herd.core.errors import (
     BY_CODE,
     EXIT_STATUSES,
+    DeliveryUnknown,
     HerdError,
     InvalidRpc,
+    PeerOffline,
     QueueFull,
     SessionHeld,
     UnknownTarget,
@@ -290,3 +292,19 @@ class TestWire:
 
         assert from_wire(error).next_step == QueueFull.hint
         assert from_wire(error, own=True).next_step == "Run this for me."
+
+
+class TestHints:
+    @pytest.mark.requirement("A-errors-06")
+    def test_the_hint_of_an_offline_peer_says_what_to_do_and_in_which_order(self):
+        hint = PeerOffline.hint
+
+        steps = [
+            hint.index(step) for step in ("List the peers again", "current instance on purpose", "status")
+        ]
+        assert steps == sorted(steps)
+
+    @pytest.mark.requirement("A-errors-28")
+    def test_the_hint_of_an_unknown_delivery_asks_for_the_status_before_anything_is_sent_again(self):
+        assert "herd status" in DeliveryUnknown.hint
+        assert "before sending it again" in DeliveryUnknown.hint

@@ -122,7 +122,7 @@ class TestEntry:
     @pytest.mark.requirement("A-ident-09")
     @pytest.mark.parametrize("label", ["name", "repo", "branch", "workspace_label"])
     def test_a_label_is_cut_at_80_characters(self, label):
-        record = record_of(session_of(1), LEAD._replace(**{label: "ü" * 512}))  # type: ignore[arg-type]
+        record = record_of(session_of(1), LEAD._replace(**{label: "ü" * 512}))
 
         assert SHOWN_CHARACTERS == 80
         assert entries_of([record])[0][label] == "ü" * 79 + "\u2026"

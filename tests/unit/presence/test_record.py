@@ -276,7 +276,7 @@ class TestLabels:
         wide = dict.fromkeys(LABELS, "\x01" * 300)  # six bytes a character
         seen = []
         for width in range(0, 4_000, 50):
-            presence = Presence("lead", "none", cwd="/" + "ü" * width, **wide)  # type: ignore[arg-type]
+            presence = Presence("lead", "none", cwd="/" + "ü" * width, **wide)
             written = decode(encode(FULL._replace(presence=presence)), FULL.key).presence
             assert written is not None
             kept = [label for label in order if getattr(written, label) is not None]
@@ -315,7 +315,7 @@ class TestLabels:
     def test_whatever_the_labels_the_record_fits_and_is_valid(self, session, labels):
         limits = {"cwd": 4_096}
         carried = {name: clipped(value, limits.get(name, 512)) for name, value in labels.items()}
-        record = record_of(session, Presence("lead", "none", **carried))  # type: ignore[arg-type]
+        record = record_of(session, Presence("lead", "none", **carried))
 
         data = encode(record)
 
