@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from herd.core.limits import (
     CALL_ID_CHARACTERS,
+    CONFIRMED_AT_ONCE,
     CURSOR_CHARACTERS,
     CWD_CHARACTERS,
     LABEL_CHARACTERS,
@@ -85,7 +86,7 @@ class ReadParams(Params):
 class ConfirmParams(Params):
     """What `session.confirm` takes: messages that were read; receipts that came with them need no naming."""
 
-    message_ids: Annotated[list[MessageId], Field(max_length=64)]
+    message_ids: Annotated[list[MessageId], Field(max_length=CONFIRMED_AT_ONCE)]
     evidence: Label
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from herd.core.errors import PeerOffline
+
 Result = TypeVar("Result")
 
 _log = logging.getLogger("herd.coordinator")
@@ -36,8 +38,18 @@ class Tasks:
         await self._group.__aexit__(None, None, None)
 
     def create_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a piece of background work."""
-        task = self._group.create_task(_guarded(work))
+        """Start a piece of background work.
+
+        Raises:
+            PeerOffline: the coordinator has ended; nothing is begun.
+        """
+        guarded = _guarded(work)
+        try:
+            task = self._group.create_task(guarded)
+        except RuntimeError:
+            guarded.close()
+            work.close()
+            raise PeerOffline("this session's coordinator has ended") from None
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         task.add_done_callback(lambda _: work.close())  # it has not begun if it was cancelled at once
@@ -47,10 +59,16 @@ class Tasks:
         """Run a piece of work to its end even when the caller is cancelled while waiting for it.
 
         Raises:
+            PeerOffline: the coordinator has ended; nothing is begun.
             BaseException: whatever the work raised.
         """
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        task = self.create_task(_told(work, outcome))
+        told = _told(work, outcome)
+        try:
+            task = self.create_task(told)
+        except PeerOffline:
+            work.close()
+            raise
         task.add_done_callback(lambda _: work.close())
         task.add_done_callback(lambda _: outcome.cancel())
         return await outcome

@@ -242,3 +242,6 @@ RECEIPTS_IN_ONE_READ = 50
 
 CARRY_S = 5
 """Seconds `herd send` gives a terminal's message to be accepted, since nobody carries it afterwards."""
+
+CONFIRMED_AT_ONCE = 1_024
+"""Messages that one `session.confirm` names."""

@@ -8,7 +8,14 @@ import json
 import sqlite3
 from typing import Any, NamedTuple
 
-from herd.core.errors import InvalidReply, MessageIdConflict, ScopeDenied, UnknownTarget
+from herd.core.errors import (
+    CustodyChanged,
+    InvalidReply,
+    InvalidRpc,
+    MessageIdConflict,
+    ScopeDenied,
+    UnknownTarget,
+)
 from herd.mail.conversations import reply_was_accepted
 from herd.mail.counter import next_cursor
 from herd.mail.receipts import PENDING, REJECTED, Receipt, advanced, merged
@@ -152,6 +159,21 @@ def record_receipt(connection: sqlite3.Connection, receipt: Receipt, recipient_k
     if learnt is not row and row.reply_to is not None and learnt.receipt.accepted_at is not None:
         reply_was_accepted(connection, row.reply_to, row.recipient_key, learnt.receipt.accepted_at)
     return learnt
+
+
+def require_answer(row: Outgoing, receipt: Receipt) -> None:
+    """Check that what answered an attempt at a message can be believed about it.
+
+    Raises:
+        InvalidRpc: it is the receipt of another message.
+        CustodyChanged: the message may lie in another mailbox than the one that answered.
+    """
+    if (receipt.message_id, receipt.to) != (row.message_id, row.recipient):
+        raise InvalidRpc(f"the receipt of another message answered {row.message_id}")
+    if row.custody_id not in {None, receipt.custody_id}:
+        raise CustodyChanged(
+            f"message {row.message_id} may lie in another mailbox than the one that answered"
+        )
 
 
 def reject(connection: sqlite3.Connection, message_id: str, code: str, now_ms: int) -> Outgoing:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from herd.core.backoff import pause_ms
 from herd.core.clock import Clock, first_of
-from herd.core.errors import CustodyChanged, HerdError, InvalidRpc
+from herd.core.errors import HerdError, InvalidRpc
 from herd.mail import outbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
@@ -195,13 +195,12 @@ class Routes:
             self._step(SEND_BEFORE)
             carried = await self._carrier.carry(message)
             self._step(SEND_AFTER)
+            outbox.require_answer(message, carried.receipt)
         except HerdError as refusal:
             return refusal
         except Exception:  # noqa: BLE001 - logged; the message stays the head of its route and is tried again
             _log.exception("message.carry.failed")
             return InvalidRpc("carrying the message failed inside Herd")
-        if message.custody_id not in {None, carried.receipt.custody_id}:
-            return CustodyChanged(f"message {message.message_id} may lie in another mailbox than answered")
         return carried
 
     async def _pause(self, route: _Route, refusal: HerdError) -> None:

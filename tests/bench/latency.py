@@ -29,9 +29,9 @@ def measure(workshop: Workshop) -> Iterator[Finding]:
     home = workshop.home(wide=True)
     with (
         Delivery(workshop.folder) as floor,
-        session(home, "sender").ready() as sender,
-        session(home, "receiver").ready() as receiver,
-        session(home, "sleeper").ready() as sleeper,
+        session(home, "sender") as sender,
+        session(home, "receiver") as receiver,
+        session(home, "sleeper") as sleeper,
     ):
         sender.request("session.list")
         to_sleeper = target(sleeper)

@@ -23,7 +23,7 @@ _GROWTH_BOUND = 1.5
 def measure(workshop: Workshop) -> Iterator[Finding]:
     """Measure."""
     home = workshop.home(wide=True)
-    with Delivery(workshop.folder) as floor, session(home, "sender").ready() as sender:
+    with Delivery(workshop.folder) as floor, session(home, "sender") as sender:
         yield from _first(home, sender, floor)
     yield _among_many(home, workshop.home(wide=True))
 

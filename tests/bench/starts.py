@@ -27,7 +27,7 @@ def measure(workshop: Workshop) -> Iterator[Finding]:
 def _starting(home: Path) -> Iterator[Finding]:
     def started() -> Cost:
         began = time.perf_counter()
-        with session(home, "started").ready() as one:
+        with session(home, "started") as one:
             spent = Cost(cpu_until_now(one.pid), time.perf_counter() - began)
             one.end()
         return spent
@@ -43,7 +43,7 @@ def _starting(home: Path) -> Iterator[Finding]:
 
 
 def _idling(home: Path) -> Iterator[Finding]:
-    with session(home, "one").ready() as one, session(home, "other").ready() as other:
+    with session(home, "one") as one, session(home, "other") as other:
         yield from _memory("new", other.pid)
         one.request("session.list")
         send(one, target(other))

@@ -67,8 +67,13 @@ class Workshop:
 
 
 def session(home: Path, session_id: str) -> HerdSession:
-    """Start a session as a host's extension does; `ready` waits for it."""
-    return HerdSession(home, "bench", session_id, herd=(HERD,), environ=_AS_INSTALLED)
+    """Start a session as a host's extension does, and wait until it coordinates."""
+    started = HerdSession(home, "bench", session_id, herd=(HERD,), environ=_AS_INSTALLED)
+    try:
+        return started.ready()
+    except BaseException:
+        started.close()
+        raise
 
 
 def target(one: HerdSession) -> str:

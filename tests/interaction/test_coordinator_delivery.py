@@ -195,7 +195,6 @@ async def test_mail_is_accepted_while_nobody_reads(pair):
 # --- who holds what --------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("A-errors-31")
 async def test_what_one_reader_holds_no_other_is_given_by_any_way(pair):
     alice, bob = pair
     sent = await alice.send(bob)
@@ -501,7 +500,6 @@ async def test_what_is_denied_at_its_delivery_is_rejected_and_shown_to_nobody(la
         assert (status["state"], status["outcome"]) == ("rejected", "ELIGIBILITY_DENIED")
 
 
-@pytest.mark.requirement("H-inbox-05")
 async def test_what_cannot_be_verified_at_its_delivery_stays_and_is_delivered_later(layout, alice):
     judge = FakeJudge()
     async with running(layout, BOB, judge=judge) as bob:

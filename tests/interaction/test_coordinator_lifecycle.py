@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 from contextlib import closing, suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,14 @@ from assignments.worktrees.fake import FakeTopology
 from assignments.worktrees.topology import Whereabouts
 from herd.core.clock import FakeClock, SystemClock
 from herd.core.config import Place
-from herd.core.errors import AuthenticationFailed, LockTimeout, RecoveryRequired, SessionHeld, UnsafeEndpoint
+from herd.core.errors import (
+    AuthenticationFailed,
+    LockTimeout,
+    PeerOffline,
+    RecoveryRequired,
+    SessionHeld,
+    UnsafeEndpoint,
+)
 from herd.core.locks import HeldLock, Owner, probe
 from herd.core.watch import FolderWatch
 from herd.mail.inbox import Incoming
@@ -22,7 +29,7 @@ from herd.presence.registry import Registry
 from herd.rpc.unix import bind
 from tests.fakes.coordinators import IN_TIME_S, content_of, running, until
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, living, put, session_of
+from tests.fakes.records import LEAD, layout_at, living, put, session_of
 
 ALICE, BOB = session_of(1), session_of(2, "pi")
 PANE = Place("/run/herdr.sock", "pane-1", "tab-2", "workspace-3")
@@ -278,6 +285,50 @@ async def test_an_end_in_order_leaves_no_record_no_socket_and_free_locks(layout)
     assert not probe(layout.mailbox_lock(ALICE.key)).held
 
 
+async def test_whoever_still_asks_after_the_end_is_told_and_changes_nothing(layout):
+    async with running(layout, BOB) as bob:
+        async with running(layout, ALICE) as alice:
+            await alice.sees(bob)
+        for asking in (
+            alice.send(bob),
+            alice.read(),
+            alice.ask("list"),
+            alice.ask("status", message_id="m-1"),
+        ):
+            with pytest.raises(PeerOffline):
+                await asking
+        with pytest.raises(PeerOffline):
+            await alice.ask("confirm", message_ids=["m-1"], evidence="x")
+        await alice.ask("update", name="renamed")
+
+        assert await bob.texts() == []
+    assert not exists(layout.record(ALICE.key))
+
+
+@pytest.mark.requirement("A-endpoint-05", "A-endpoint-04")
+async def test_a_data_root_with_a_long_name_is_served_from_a_short_private_folder(home):
+    layout = layout_at(home / ("long " + "ü" * 40))
+    former = RawPeer(ALICE, "f" * 36)
+    with former.registered(layout):
+        listener = await asyncio.to_thread(bind, layout.run, former.instance_id)
+        former.publisher.move(listener.path)
+        former.publisher.publish(LEAD)
+        data = content_of(layout.record(ALICE.key))
+    put(layout.record(ALICE.key), data)  # as a killed instance leaves it
+    async with running(layout, ALICE) as alice, running(layout, BOB) as bob:
+        folders = [os.path.dirname(one.record().endpoint) for one in (alice, bob)]
+        assert [os.stat(folder).st_mode & 0o777 for folder in folders] == [0o700] * 2
+        assert {os.path.dirname(folder) for folder in folders} == {"/tmp"}
+        assert len(set(folders)) == 2
+        assert not exists(listener.path)
+        await alice.sees(bob)
+        await alice.send(bob)
+        assert await bob.texts() == ["hello"]
+    await listener.close()
+
+    assert not any(exists(folder) for folder in folders)
+
+
 async def test_an_end_in_order_logs_no_fault_even_right_after_the_start(layout, caplog):
     async with running(layout, ALICE):
         pass
@@ -499,7 +550,7 @@ async def test_an_idle_coordinator_has_nothing_scheduled(layout):
     clock = FakeClock()
     async with running(layout, ALICE, clock=clock) as alice:
         await alice.ask("list")
-        loop: Any = asyncio.get_running_loop()
+        loop = cast("Any", asyncio.get_running_loop())
         # The bound of this very wait is the only timer left, once the coordinator's call to itself is over.
         await until(lambda: len([one for one in loop._scheduled if not one.cancelled()]) == 1)
 
@@ -521,7 +572,7 @@ async def test_a_coordinator_holds_unix_sockets_alone(layout):
     assert families == {socket.AF_UNIX}
 
 
-@pytest.mark.requirement("A-auth-01", "A-presence-09")
+@pytest.mark.requirement("A-presence-09")
 async def test_no_file_holds_the_private_key_the_token_or_a_text_where_others_look(layout):
     async with running(layout, ALICE) as alice, running(layout, BOB) as bob:
         await alice.sees(bob)

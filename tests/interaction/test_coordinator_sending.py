@@ -515,7 +515,7 @@ async def test_labels_that_changed_meanwhile_refuse_nothing(layout, pair):
 # --- what the other side refuses -------------------------------------------------------------------
 
 
-@pytest.mark.requirement("A-order-05", "A-receipts-01")
+@pytest.mark.requirement("A-order-05")
 @pytest.mark.parametrize(
     "code",
     [
@@ -590,7 +590,7 @@ async def until_rejected(alice, code):
     assert (row.receipt.state, row.receipt.outcome) == ("rejected", code)
 
 
-@pytest.mark.requirement("A-limits-21", "A-errors-11")
+@pytest.mark.requirement("A-limits-21")
 async def test_a_full_recipient_is_tried_again_no_sooner_than_it_asked_for(layout, hand):
     clock = FakeClock()
     async with running(layout, ALICE, clock=clock) as alice:
@@ -621,7 +621,7 @@ async def test_a_recipient_that_denies_at_acceptance_rejects_with_its_reason(lay
         assert await bob.texts() == []
 
 
-@pytest.mark.requirement("H-inbox-05", "A-order-05")
+@pytest.mark.requirement("A-order-05")
 async def test_a_recipient_that_cannot_verify_keeps_the_message_with_its_sender(layout):
     judge = FakeJudge(Unverified("no record"))
     async with running(layout, ALICE, clock=SystemClock()) as alice, running(layout, BOB, judge=judge) as bob:
@@ -768,7 +768,7 @@ def put_socket(path):
     os.chmod(path, 0o600)
 
 
-@pytest.mark.requirement("A-endpoint-11", "A-errors-20")
+@pytest.mark.requirement("A-endpoint-11")
 @pytest.mark.parametrize("wrong", ["open folder", "open socket", "link", "file"])
 async def test_a_socket_that_is_not_private_is_not_dialled_and_the_caller_is_told(
     layout, alice, tmp_path, wrong

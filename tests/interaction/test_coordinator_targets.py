@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import resource
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 
 import pytest
 
@@ -23,8 +23,9 @@ from herd.core.errors import (
 )
 from herd.core.identity import SessionName, peer_id_of, target_of
 from herd.core.limits import DEFAULT_LIMITS
+from herd.core.locks import Owner
 from herd.mail import shown
-from herd.presence.record import Presence
+from herd.presence.record import Presence, encode
 from herd.presence.session_file import SessionFile, write_session_file
 from roles.eligibility_fake import FakeJudge
 from roles.model import Denied, Unverified
@@ -147,7 +148,7 @@ async def test_exactly_the_peers_of_the_same_role_that_may_be_written_to_are_lis
     assert [peer["target"] for peer in found["peers"]] == [bob.target]
 
 
-@pytest.mark.requirement("H-list-05", "H-list-19")
+@pytest.mark.requirement("H-list-05")
 async def test_nobody_is_listed_whom_the_verdict_does_not_allow(layout, bob):
     judge = FakeJudge()
     async with running(layout, ALICE, judge=judge) as alice:
@@ -290,7 +291,7 @@ async def test_a_list_tries_at_once_what_waits(layout, alice):
 # --- twins -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("C6", "A-discover-04", "A-errors-08", "H-list-23", "H-list-11", "H-target-08")
+@pytest.mark.requirement("C6", "A-discover-04", "H-list-23", "H-target-08")
 async def test_of_two_sessions_with_one_name_no_mail_goes_to_the_wrong_one(layout, alice):
     async with running(layout, CAROL, name="api-worker", cwd="/two") as carol:
         async with running(layout, BOB, name="api-worker", cwd="/one") as bob:
@@ -445,6 +446,36 @@ async def test_who_takes_over_a_sessions_name_folder_and_pane_gets_none_of_its_m
         assert await carol.texts() == []
     async with running(layout, BOB) as bob:
         assert await bob.texts() == ["hello"]
+
+
+@pytest.mark.requirement("C5")
+@pytest.mark.parametrize("socket_there", [False, True], ids=["no socket", "a stranger's socket"])
+async def test_a_record_whose_process_is_another_by_now_is_not_listed_and_not_dialled(
+    layout, alice, socket_there
+):
+    async with running(layout, BOB) as bob:
+        await alice.sees(bob)
+        left = bob.record()
+    living_stranger = Owner(os.getppid(), "another-boot:1:2", left.claim.id)
+    put(layout.record(BOB.key), encode(left._replace(claim=living_stranger)))
+    calls = []
+
+    async def called(reader, writer):
+        calls.append(await reader.read())
+        writer.close()
+
+    async with AsyncExitStack() as stack:
+        if socket_there:
+            await stack.enter_async_context(await asyncio.start_unix_server(called, left.endpoint))
+            os.chmod(left.endpoint, 0o600)
+        found = await alice.ask("list")
+        sent = await alice.send(bob.target, "for bob alone")
+
+    assert found["peers"] == []
+    assert sent["peer_running"] is False
+    assert calls == []
+    async with running(layout, BOB) as bob:
+        assert await bob.texts() == ["for bob alone"]
 
 
 # --- the command line ------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from herd.core.clock import SystemClock, shown_time
 from herd.core.errors import InvalidParams
 from herd.core.identity import SessionName, target_of
 from herd.core.limits import LIST_PAGE, READ_BYTES, TEXT_BYTES
+from herd.hosts.adapter import adapter_of
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Sender
 from herd.mail.wire import Envelope, checked
@@ -76,10 +77,12 @@ class Agent(NamedTuple):
 
 
 @asynccontextmanager
-async def an_agent(home: Path, session: SessionName, era: Era = HANDSHAKE) -> AsyncIterator[Agent]:
+async def an_agent(
+    home: Path, session: SessionName, era: Era = HANDSHAKE, *, host: str = "unknown"
+) -> AsyncIterator[Agent]:
     async with (
         running(layout_at(home), session, name=session.session_id) as run,
-        served(Tools(Settled(run.coordinator)), era=era) as client,
+        served(Tools(Settled(run.coordinator), adapter_of(host)), era=era) as client,
     ):
         yield Agent(run.coordinator, await client.open())
 
@@ -328,6 +331,37 @@ async def test_a_message_for_a_session_that_sleeps_says_that_nobody_runs_there(h
         assert (sent["status"], sent["peer_running"]) == ("accepted", False)
         async with an_agent(home, BOB) as bob:
             assert await bob.texts() == ["for later"]
+
+
+async def as_claude(agent: Agent, tool_use_id: object, **arguments: Any) -> dict[str, Any]:
+    """Call message_peer as Claude Code does, with what it tells of a call; the request's id is always one."""
+    params = {"name": "message_peer", "arguments": arguments, "_meta": {"claudecode/toolUseId": tool_use_id}}
+    return await agent.client.content(agent.client.begin("tools/call", params, request_id=1), "message_peer")
+
+
+async def test_a_call_that_its_host_repeats_is_the_same_message(home: Path):
+    async with an_agent(home, ALICE, host="claude") as alice, an_agent(home, BOB) as bob:
+        await alice.call("list_peers")
+        first, repeated, other = [
+            await as_claude(alice, tool_use_id, target=bob.target, message="once")
+            for tool_use_id in ("toolu_1", "toolu_1", "toolu_2")
+        ]
+        assert first["message_id"] == repeated["message_id"] != other["message_id"]
+        with pytest.raises(Refused, match="MESSAGE_ID_CONFLICT"):
+            await as_claude(alice, "toolu_1", target=bob.target, message="something else")
+
+        await until_async(lambda: bob.holds(2))
+        assert await bob.texts() == ["once", "once"]
+
+
+@pytest.mark.parametrize("host", ["claude", "codex", "unknown"])
+@pytest.mark.parametrize("tool_use_id", ["", None, 7, ["toolu_1"]])
+async def test_a_request_s_own_id_makes_no_two_calls_one_message(home: Path, host: str, tool_use_id: object):
+    async with an_agent(home, ALICE, host=host) as alice, an_agent(home, BOB) as bob:
+        await alice.call("list_peers")
+        for _ in range(2):
+            await as_claude(alice, tool_use_id, target=bob.target, message="twice")
+        await until_async(lambda: bob.holds(2))
 
 
 # --- peer_messages ---------------------------------------------------------------------------------

@@ -630,6 +630,23 @@ async def test_every_attempt_at_a_message_carries_the_same_message(world: World)
         await routes.written()
 
 
+@pytest.mark.parametrize("other", [world_receipt("m-2"), world_receipt("m-1", to=TO_CAROL)])
+async def test_the_receipt_of_another_message_is_no_answer_and_the_head_is_tried_again(
+    world: World, other: Receipt
+):
+    world.carrier.answer(TO_BOB, Carried(other))
+    (row,) = await world.send("m-1")
+    await world.paused()
+
+    refusal = world.routes.refusal(row)
+    assert refusal is not None
+    assert refusal.code == "INVALID_RPC"
+    assert (await world.state("m-1")).state == PENDING
+    world.clock.advance(1)
+    await world.settled(1)
+    assert (await world.state("m-1")).state == ACCEPTED
+
+
 # --- writing down ----------------------------------------------------------------------------------
 
 
@@ -746,20 +763,6 @@ async def test_a_rejection_that_cannot_be_written_down_now_stays_a_rejection(hom
 
         assert (await world.state("m-1")).outcome == "SCOPE_DENIED"
         assert world.carrier.attempts == ["m-1"]
-
-
-async def test_a_receipt_that_the_outbox_refuses_for_good_is_not_written_again(world: World):
-    world.carrier.answer(TO_BOB, Carried(world_receipt("m-1", to=TO_CAROL)))
-    await world.send("m-1")
-    await world.progressed(1)
-    await world.written()
-    before = list(world.told)
-
-    world.routes.retry()
-    await world.written()
-
-    assert world.told == before
-    assert (await world.state("m-1")).state == PENDING
 
 
 async def test_waiting_until_all_is_written_waits_for_every_write(world: World):

@@ -391,6 +391,7 @@ def ends_its_input(holder: HerdMcp) -> None:
     assert holder.end() == 0
 
 
+@pytest.mark.requirement("D-bind-05")
 @pytest.mark.parametrize("end", [ends_its_input, HerdMcp.kill], ids=["end of input", "SIGKILL"])
 def test_a_standby_takes_over_when_the_holder_ends(machine: Machine, end: Callable[[HerdMcp], None]):
     holder, bob = serving(machine, ALICE), serving(machine, BOB)
@@ -450,6 +451,7 @@ def switches_of(pid: int) -> dict[str, int]:
     }
 
 
+@pytest.mark.requirement("D-bind-05")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts them per thread")
 def test_a_standby_sleeps_until_the_holder_ends(machine: Machine):
     holder, bob = serving(machine, ALICE), serving(machine, BOB)

@@ -4,6 +4,7 @@ import logging
 import pytest
 
 from herd.coordinator.tasks import Tasks, in_thread
+from herd.core.errors import PeerOffline
 from tests.fakes.coordinators import until
 
 
@@ -141,3 +142,19 @@ async def test_a_thread_is_waited_for_though_its_caller_is_called_off():
 async def test_what_a_thread_raises_is_raised():
     with pytest.raises(ZeroDivisionError):
         await in_thread(lambda: 1 // 0)
+
+
+async def test_after_the_end_nothing_is_begun_and_the_caller_is_told_so():
+    begun = []
+
+    async def work():
+        begun.append(True)
+
+    async with Tasks() as tasks:
+        pass
+    with pytest.raises(PeerOffline):
+        tasks.create_task(work())
+    with pytest.raises(PeerOffline):
+        await tasks.finish(work())
+
+    assert begun == []
