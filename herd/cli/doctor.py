@@ -166,6 +166,14 @@ def _socket_folders(registry: Registry) -> str:
 def _session(layout: Layout, key: str) -> Findings:
     file = read_session_file(layout, key)
     if file is None:
+        if os.path.lexists(layout.mailbox(key)):
+            path = layout.session_file(key)
+            yield Finding(
+                "session",
+                ok=False,
+                detail=f"{path} is missing, although its session has a mailbox",
+                next_step="Bring it back from a backup; until then nobody can read or write that mailbox.",
+            )
         return
     label = f"{target_of(file.role, key)} ({file.session.host} {printable(file.session.session_id, 40)})"
     registry = Registry(layout)
@@ -189,17 +197,20 @@ def _running(record: Record, label: str) -> Finding:
 
 def _sleeping(layout: Layout, key: str, label: str) -> Finding:
     from herd.mail.inbox import undelivered
+    from herd.mail.outbox import pending
     from herd.mail.visit import look as look_into
 
     try:
-        rows = look_into(layout, key, lambda connection, _: undelivered(connection)) or []
+        looked = look_into(layout, key, lambda connection, _: (undelivered(connection), pending(connection)))
     except PeerOffline:
         return Finding("session", ok=True, detail=f"{label} is being started or written to just now")
+    rows, unsent = looked or ([], [])
     held = [row.message_id for row in rows if row.handovers >= HANDOVERS]
     return Finding(
         "session",
         ok=not held,
-        detail=f"{label} sleeps with {len(rows)} undelivered messages, {len(held)} handed over in vain",
+        detail=f"{label} sleeps with {len(rows)} undelivered messages, {len(held)} handed over in vain"
+        + (f", and {len(unsent)} to be sent when it runs again" if unsent else ""),
         next_step=f"Inside that session: `herd inbox --message {held[0]}`." if held else None,
     )
 

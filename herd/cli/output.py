@@ -53,6 +53,11 @@ def flush() -> None:
         raise _lost(fault) from fault
 
 
+def remark(text: str) -> None:
+    """Write one line to standard error, where somebody may still read it."""
+    complain_of(f"herd: {printable(text, LINE_CHARACTERS)}")
+
+
 def complain(refusal: HerdError, *, as_json: bool) -> None:
     """Write a refusal to standard error: code, message and what to do next, each on one line."""
     if as_json:

@@ -51,10 +51,16 @@ def run(options: argparse.Namespace) -> int:
         sent = _sent(call, params)
         if caller.session.host == TERMINAL:
             sent = carried(call, sent)
-    if options.json:
-        output.put_json(sent)
-    else:
-        output.put(f"{sent['message_id']}  {sent['status']}{_remark(sent, caller)}")
+    try:
+        if options.json:
+            output.put_json(sent)
+        else:
+            output.put(f"{sent['message_id']}  {sent['status']}{_remark(sent, caller)}")
+        output.flush()
+    except output.OutputLostError:
+        # Whoever only sees the status would send it again, as another message.
+        output.remark(f"message {sent['message_id']} is {sent['status']}; do not send it again")
+        raise
     return 0
 
 
@@ -90,13 +96,11 @@ def _sent(call: Call, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _remark(sent: dict[str, Any], caller: Caller) -> str:
-    if not sent.get("peer_running", True):
-        return " (that session is not running; its mailbox has it)"
-    if sent["status"] == "queued" and caller.session.host == TERMINAL:
-        return (
-            " (no mailbox has it yet; any later command of this session, such as `herd inbox`, tries again)"
-        )
-    return ""
+    if sent["status"] == "queued":
+        why = f"no mailbox has it yet; `herd status {sent['message_id']}` says why"
+        again = "any later command of this session, such as `herd inbox`, tries again"
+        return f" ({why}, and {again})" if caller.session.host == TERMINAL else f" ({why})"
+    return "" if sent.get("peer_running", True) else " (that session is not running; its mailbox has it)"
 
 
 def _text(argument: str | None) -> str:

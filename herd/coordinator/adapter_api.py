@@ -139,7 +139,8 @@ class AdapterApi:
             "target": sent.row.recipient,
             "status": "queued" if state == PENDING else state,
         }
-        return answer if sent.running else {**answer, "peer_running": False}
+        # Of a message that is still queued nothing is claimed about who has it.
+        return answer if sent.running or state == PENDING else {**answer, "peer_running": False}
 
     async def _read(self, coordinator: "Coordinator", params: ReadParams) -> dict[str, Any]:
         if params.offset and params.message_id is None:

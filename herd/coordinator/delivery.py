@@ -178,7 +178,10 @@ class Delivery:
             # What was rejected at its delivery is shown to no host.
             chosen = [row for row in rows if _asked_for(row, query) and row.receipt.state != REJECTED]
             if not chosen:
-                raise UnknownTarget(f"no message {message_id} came to this session")
+                raise UnknownTarget(
+                    f"no message {message_id} came to this session",
+                    hint="Use the message_id that stands over a message.",
+                )
             open_ones = [row for row in chosen if row.receipt.state == ACCEPTED]
             for row in open_ones:
                 if self._holders.get(row.sequence, reader) != reader:

@@ -10,6 +10,7 @@ from assignments.worktrees.topology import Topology
 from herd.core.clock import Clock, SystemClock
 from herd.core.config import Place
 from herd.core.errors import HerdError, LockTimeout, RecoveryRequired, SessionHeld
+from herd.core.files import private_folder
 from herd.core.identity import SessionName
 from herd.core.limits import VISITOR_WAIT_S, Limits
 from herd.core.locks import HeldLock
@@ -81,6 +82,7 @@ def settled_session_file(opening: Opening) -> SessionFile:
         NewerState: a newer Herd wrote it.
     """
     layout, key = opening.layout, opening.session.key
+    private_folder(layout.session_folder(key))
     file = read_session_file(layout, key)
     if file is not None:
         return file

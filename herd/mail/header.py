@@ -19,10 +19,11 @@ def header_of(message: dict[str, Any]) -> str:
     sender = message["from"]
     who = "terminal session" if sender["role"] == TERMINAL else f"{sender['role']} session"
     again = " (again: an earlier hand-over was not confirmed)" if message.get("again") else ""
+    about = f" about {quoted(printable(message['topic']))}" if message.get("topic") else ""
     reply = f" in reply to {message['reply_to']}" if message.get("reply_to") else ""
     return (
         f"message {message['message_id']} from {who} {sender['target']} "
-        f"named {quoted(printable(sender['name']))}{reply}{again}"
+        f"named {quoted(printable(sender['name']))}{about}{reply}{again}"
     )
 
 

@@ -35,11 +35,16 @@ from tests.fakes.coordinators import opening_of
 from tests.fakes.mail import BOB, NOW, envelope, sender, started_once
 
 SENDERS = 5
-LIVES_S = 0.15
-"""Seconds that a visitor lives at most."""
+LIVES_S = 0.06
+"""Seconds that a visitor lives at most once it is inside for the first time."""
 
-COORDINATES_S = 0.2
-"""Seconds that a coordinator lives at most."""
+COORDINATES_S = 0.1
+"""Seconds that a coordinator lives at most once it coordinates."""
+
+AT_ANY_TIME = 0.25
+"""The share of visitors that are killed at an instant which has nothing to do with how far they are."""
+
+NEVER = float("inf")
 
 RESTS_S = 0.3
 """Seconds until the next coordinator begins, at most."""
@@ -49,6 +54,9 @@ GONE_S = 60.0
 
 ROOM = 1_000_000
 """Messages that the inbox takes: here it is never full."""
+
+INSIDE, DONE = b"i", b"d"
+"""What children say: that a visitor has begun a transaction, and that it was acknowledged or one coordinates."""
 
 _PIPE_BYTES = 1 << 20
 
@@ -62,6 +70,8 @@ class Child(NamedTuple):
     sender: int | None
     """Whose visitor it is; None for a coordinator."""
     until: float
+    """When it is killed or let end; `NEVER` until it has said its first word."""
+    most_s: float
     orderly: bool
 
 
@@ -85,18 +95,31 @@ class Story:
             self._begin_visitor(number)
         while self._children:
             for key, _ in self._selector.select(self._until_next()):
-                self._reap(key.fd)
+                if key.data is None:
+                    self._reap(key.fd)
+                else:
+                    self._heard(key.data)
             for handle, child in list(self._children.items()):
                 if child.until <= time.monotonic():
                     self._end(handle, child)
             if not self._coordinates and self._coordinates_at <= time.monotonic():
                 self._begin_coordinator()
 
-    def _until_next(self) -> float:
+    def _until_next(self) -> float | None:
         instants = [child.until for child in self._children.values()]
         if not self._coordinates:
             instants.append(self._coordinates_at)
-        return max(0.0, min(instants) - time.monotonic())
+        return None if min(instants) == NEVER else max(0.0, min(instants) - time.monotonic())
+
+    def _heard(self, handle: int) -> None:
+        """Begin to count a child's time, since it has said its first word."""
+        child = self._children[handle]
+        self._selector.unregister(child.pipe)
+        if child.until == NEVER:
+            self._children[handle] = child._replace(until=self._at_random(child.most_s))
+
+    def _at_random(self, most_s: float) -> float:
+        return time.monotonic() + self._random.uniform(0, most_s)
 
     def _begin_visitor(self, number: int) -> None:
         if self._left > 0:
@@ -105,7 +128,7 @@ class Story:
             self._begin(number, LIVES_S, lambda pipe, _: hand_in(self._layout, number, begin, pipe))
 
     def _begin_coordinator(self) -> None:
-        self._coordinates_at = float("inf")
+        self._coordinates_at = NEVER
         if self._left > 0:
             self._coordinates = True
             self._begin(None, COORDINATES_S, lambda pipe, life: live(self._layout, pipe, life))
@@ -120,10 +143,11 @@ class Story:
             _do(lambda: deed(told, ends))
         os.close(told)
         os.close(ends)
-        until = time.monotonic() + self._random.uniform(0, most_s)
+        until = self._at_random(most_s) if self._random.random() < AT_ANY_TIME else NEVER
         handle = os.pidfd_open(pid)
-        self._children[handle] = Child(pid, pipe, life, number, until, self._random.random() < 0.5)
+        self._children[handle] = Child(pid, pipe, life, number, until, most_s, self._random.random() < 0.5)
         self._selector.register(handle, selectors.EVENT_READ)
+        self._selector.register(pipe, selectors.EVENT_READ, handle)
 
     def _end(self, handle: int, child: Child) -> None:
         """Kill a child; a coordinator may be let end in order instead."""
@@ -140,16 +164,18 @@ class Story:
         os.close(handle)
         _, status = os.waitpid(child.pid, 0)
         assert os.waitstatus_to_exitcode(status) in {0, -signal.SIGKILL}, "a child failed"
-        told = os.read(child.pipe, _PIPE_BYTES).split()
+        if child.pipe in self._selector.get_map():
+            self._selector.unregister(child.pipe)
+        told = os.read(child.pipe, _PIPE_BYTES).count(DONE)
         for descriptor in (child.pipe, child.life):
             if descriptor >= 0:
                 os.close(descriptor)
         if child.sender is None:
-            self.coordinated += bool(told)
+            self.coordinated += told
             self._coordinates = False
             self._coordinates_at = time.monotonic() + self._random.uniform(0, RESTS_S)
         else:
-            self.acknowledged[child.sender] += len(told)
+            self.acknowledged[child.sender] += told
             self._begin_visitor(child.sender)
 
 
@@ -173,6 +199,7 @@ def hand_in(layout: Layout, number: int, begin: int, pipe: int) -> None:
         one = envelope(f"m-{count}", str(count), by=session)
 
         def work(connection: sqlite3.Connection, file: SessionFile, one: Any = one) -> None:
+            os.write(pipe, INSIDE)
             custody_id = file.custody_id or ""
             inbox.accept(
                 connection, one, sender(session), custody_id=custody_id, inbox_messages=ROOM, now_ms=NOW
@@ -184,7 +211,7 @@ def hand_in(layout: Layout, number: int, begin: int, pipe: int) -> None:
             wait_until_free(layout.session_lock(BOB.key))
             wait_until_free(layout.mailbox_lock(BOB.key))
             continue
-        os.write(pipe, b"1\n")
+        os.write(pipe, DONE)
         count += 1
 
 
@@ -201,7 +228,7 @@ def live(layout: Layout, pipe: int, life: int) -> None:
         async with coordinate(opening_of(layout, BOB)) as one:
             asyncio.get_running_loop().add_reader(life, ended.set)
             await one.mailbox.read(inbox.undelivered)
-            os.write(pipe, b"1\n")
+            os.write(pipe, DONE)
             await ended.wait()
 
     asyncio.run(coordinated())
