@@ -3,7 +3,7 @@
 They are ignorant of what becomes of them.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -56,7 +56,7 @@ class UpdateParams(Params):
 class ListParams(Params):
     """What `session.list` takes."""
 
-    scope: Annotated[str, Field(pattern="^machine$")] = "machine"
+    scope: Literal["machine"] = "machine"
     query: Annotated[str, Field(min_length=1, max_length=QUERY_CHARACTERS)] | None = None
     cursor: Annotated[str, Field(min_length=1, max_length=CURSOR_CHARACTERS)] | None = None
 

@@ -24,6 +24,9 @@ from herd.core.identity import TERMINAL, SessionName
 _log = logging.getLogger("herd.coordinator.binding")
 
 
+_STANDBY = "This process takes over by itself when that one ends; call again then, or use that one."
+
+
 class Binding:
     """The session of this process, if any.
 
@@ -36,7 +39,7 @@ class Binding:
         self._changing = asyncio.Lock()
         self._refusal: HerdError = NoSession(
             "this process is not bound to a session yet",
-            hint="Its host has not named its session yet.",
+            hint="Its host names it; where a host cannot, start the process with --session.",
         )
 
     def current(self) -> Coordinator:
@@ -129,6 +132,7 @@ class _Tenure:
                 self._tried.set()
                 if not isinstance(refusal, SessionHeld):
                     return
+                self._refusal = SessionHeld(refusal.message, hint=_STANDBY, **refusal.details)
                 await self._wait()
         except HerdError as fault:
             self._refusal = fault  # standing by is not possible, so this is over

@@ -94,6 +94,7 @@ class Coordinator(Joined):
     async def stop(self) -> None:
         """Withdraw, settle what runs, close, and leave no record and no socket behind."""
         self.withdraw()
+        self.delivery.end()
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
                 await self.routes.written()

@@ -15,7 +15,7 @@ from herd.coordinator.health import Health
 from herd.coordinator.shapes import shape_message, shape_receipt, size_of
 from herd.coordinator.told import Told
 from herd.core.clock import Clock, first_of
-from herd.core.errors import ResourceBusy, UnknownTarget
+from herd.core.errors import NoSession, ResourceBusy, UnknownTarget
 from herd.core.limits import ANSWER_BYTES, HANDOVERS, READ_BYTES
 from herd.mail import inbox
 from herd.mail.inbox import Incoming
@@ -83,6 +83,12 @@ class Delivery:
         self._holders: dict[int, Hashable] = {}
         self._reading = asyncio.Lock()
         self._news = asyncio.Event()
+        self._over = False
+
+    def end(self) -> None:
+        """Answer whoever still waits: this session is no longer served here."""
+        self._over = True
+        self.arrived()
 
     def arrived(self) -> None:
         """Wake whoever waits: a message was accepted, or a receipt changed."""
@@ -162,6 +168,10 @@ class Delivery:
             self.arrived()
 
     async def _take(self, reader: Hashable, query: Query, *, person: bool) -> Handed:
+        if self._over:
+            raise NoSession(
+                "this session has ended here, or the process was bound to another one", hint="Read again."
+            )
         self._health.require()
         async with self._reading:
             if query.message_id is not None:
@@ -169,7 +179,9 @@ class Delivery:
             with await self._hold():
                 chosen, more = await self._chosen(query, person=person)
                 await self._hand_over(reader, chosen)
-            changed = await self._told.changed(reader, query.after, query.reply_to)
+            changed = await self._told.changed(
+                reader, query.after, message_id=query.reply_to, target=query.sender
+            )
             return Handed(chosen, changed.receipts, changed.cursor, more or changed.more)
 
     async def _take_one(self, reader: Hashable, message_id: str, query: Query) -> Handed:

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from herd.core.limits import RECEIPTS_IN_ONE_READ
+from herd.core.limits import RECEIPTS_IN_ONE_READ, RECEIPTS_SEEN
 from herd.mail import counter, outbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
@@ -32,15 +32,20 @@ class Told:
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
         self._given: dict[Hashable, int] = {}
+        self._seen: dict[str, int] = {}
 
-    async def changed(self, reader: Hashable, after: int | None, message_id: str | None) -> Changed:
+    async def changed(
+        self, reader: Hashable, after: int | None, *, message_id: str | None, target: str | None
+    ) -> Changed:
         """Give the receipts that have changed.
 
         Args:
             reader: Who is given them.
             after: Only those behind this cursor; None for those not told yet.
             message_id: Only those of this message; then nothing counts as told, since others may be left out.
+            target: Only those of messages to this target; the same holds.
         """
+        narrowed = (message_id, target) != (None, None)
         await self.told(reader)  # it asks again, so it has what it was given before
 
         def look(connection: sqlite3.Connection) -> Changed:
@@ -48,12 +53,29 @@ class Told:
             rows = outbox.changed_after(connection, start, RECEIPTS_IN_ONE_READ)
             more = len(rows) == RECEIPTS_IN_ONE_READ
             cursor = rows[-1].receipt.cursor if more else counter.last_cursor(connection)
-            return Changed([row for row in rows if message_id in {None, row.message_id}], cursor, more)
+            wanted = [
+                row
+                for row in rows
+                if message_id in {None, row.message_id} and target in {None, row.recipient}
+            ]
+            return Changed(wanted, cursor, more)
 
         changed = await self._mailbox.read(look) or Changed([], 0, more=False)
-        if changed.receipts and message_id is None:
+        if narrowed:
+            return changed if after is not None else self._not_yet_seen(changed)
+        if changed.receipts:
             self._given[reader] = changed.cursor
         return changed
+
+    def _not_yet_seen(self, changed: Changed) -> Changed:
+        """Leave out what a narrowed read was given before, or a wait for one answer would never wait."""
+        new = [row for row in changed.receipts if self._seen.get(row.message_id, 0) < row.receipt.cursor]
+        for row in new:
+            self._seen.pop(row.message_id, None)
+            self._seen[row.message_id] = row.receipt.cursor
+        while len(self._seen) > RECEIPTS_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return changed._replace(receipts=new)
 
     async def cursor(self) -> int:
         """Give the cursor up to which receipts were told."""

@@ -245,3 +245,6 @@ CARRY_S = 5
 
 CONFIRMED_AT_ONCE = 1_024
 """Messages that one `session.confirm` names."""
+
+RECEIPTS_SEEN = 1_024
+"""Messages of which a session's narrowed reads remember the receipt that they gave last."""

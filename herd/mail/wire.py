@@ -155,7 +155,8 @@ def require_fitting(envelope: Envelope) -> None:
     size = len(json.dumps(envelope.to_wire(), ensure_ascii=False, separators=(",", ":")).encode())
     if size > ENVELOPE_BYTES:
         raise MessageTooLarge(
-            f"the message with its other fields has {size} bytes, more than {ENVELOPE_BYTES}"
+            f"the message as JSON, where quotes and line breaks count twice, has {size} bytes with its other "
+            f"fields, more than {ENVELOPE_BYTES}"
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from herd.core.limits import (
     CURSOR_CHARACTERS,
+    ENVELOPE_BYTES,
     MESSAGE_ID_CHARACTERS,
     QUERY_CHARACTERS,
     READ_WAIT_MS,
@@ -149,7 +150,7 @@ TOOLS: list[dict[str, Any]] = [
         _object(
             {
                 "target": _TARGET,
-                "message": _text(f"at most {TEXT_BYTES:,} bytes"),
+                "message": _text(f"at most {TEXT_BYTES:,} bytes, and {ENVELOPE_BYTES:,} as JSON"),
                 "reply_to": _id("message_id that this answers"),
                 "topic": _text(most=TOPIC_CHARACTERS),
                 "no_reply_needed": {"type": "boolean"},

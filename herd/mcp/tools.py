@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from herd.coordinator.adapter_api import AdapterApi, Sessions
 from herd.core.errors import HerdError, InvalidParams, InvalidRpc
-from herd.core.limits import LINE_CHARACTERS
+from herd.core.limits import LINE_CHARACTERS, SHOWN_CHARACTERS
 from herd.core.text import printable, quoted
 from herd.mail.header import shown_to_model
 from herd.mcp.protocol import INVALID_PARAMS, ProtocolError
@@ -60,9 +60,11 @@ class Call:
         Raises:
             ProtocolError: there is no such tool, or the arguments are no object.
         """
-        name, arguments = params.get("name"), params.get("arguments", {})
+        name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str) or name not in _METHODS:
             raise ProtocolError(INVALID_PARAMS, f"there is no tool {str(name)[:64]!r}")
+        if arguments is None:  # some hosts say so that there are none
+            arguments = {}
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "arguments is an object")
         try:
@@ -89,8 +91,8 @@ class Call:
 
     async def _answer(self, name: str, arguments: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         for field in arguments.keys() - _INPUTS[name]:
-            shown = printable(field)
-            raise InvalidParams(f"{shown}: is no field of {name}", field=shown)
+            shown = quoted(field[:SHOWN_CHARACTERS])
+            raise InvalidParams(f"{shown}: is no field of {name}", field=printable(field))
         if name == "message_peer":
             arguments = {**arguments, **self._call_id(params)}
         return await self._api.request(None, _METHODS[name], arguments)
@@ -126,7 +128,7 @@ def _fault(name: str) -> InvalidRpc:
 
 def _read_text(answer: dict[str, Any]) -> str:
     """Give what a read gave: each message under its header, then the rest of the answer as JSON."""
-    rest = {field: value for field, value in answer.items() if field != "messages"}
+    rest = {field: value for field, value in answer.items() if field != "messages" or not value}
     messages = [
         f"{shown_to_model(message)}\n{_json(_beside_the_text(message))}" for message in answer["messages"]
     ]

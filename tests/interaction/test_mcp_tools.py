@@ -486,7 +486,6 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("message_peer", {"target": "BOB", "message": "x", "call_id": "chosen"}),
     ("message_peer", {"target": "BOB", "message": "x", "files": ["/etc/passwd"]}),
     ("message_peer", {"target": "BOB", "message": "x", "expires_in_ms": 1}),
-    ("message_peer", {"target": "BOB", "message": "x", "\u202eeliF\x1b[31m": 1}),
     ("message_peer", {"target": ["BOB"], "message": "x"}),
     ("message_peer", {"target": "BOB", "message": {"text": "x"}}),
     ("message_peer", {"target": "BOB", "message": "x", "no_reply_needed": "yes"}),
@@ -529,7 +528,18 @@ async def test_a_tool_that_does_not_exist_is_a_protocol_error(home: Path, name: 
         assert refused.value.code == -32602
 
 
-@pytest.mark.parametrize("arguments", [None, [], "x", 7])
+@pytest.mark.requirement("A-tools-10")
+async def test_the_name_of_an_unknown_field_is_shown_and_cannot_act(home: Path):
+    async with an_agent(home, ALICE) as alice:
+        refused = await refused_as_written(alice, "list_peers", {"\u202eeliF\x1b[31m\nx" * 100: 1})
+        assert refused.code == "INVALID_PARAMS"
+        for told in (refused.message, refused.body["field"]):
+            assert "eliF" in told
+            assert told.isprintable()
+            assert len(told) < 1_000
+
+
+@pytest.mark.parametrize("arguments", [[], ["x"], "", "x", 0, 7, False, True])
 async def test_arguments_that_are_no_object_are_a_protocol_error(home: Path, arguments: object):
     async with an_agent(home, ALICE) as alice:
         with pytest.raises(McpError) as refused:
@@ -537,9 +547,10 @@ async def test_arguments_that_are_no_object_are_a_protocol_error(home: Path, arg
         assert refused.value.code == -32602
 
 
-async def test_a_tool_without_arguments_needs_none(home: Path):
+@pytest.mark.parametrize("more", [{}, {"arguments": None}, {"arguments": {}}])
+async def test_a_tool_without_arguments_needs_none(home: Path, more: dict[str, Any]):
     async with an_agent(home, ALICE) as alice:
-        result = await alice.client.request("tools/call", {"name": "list_peers"})
+        result = await alice.client.request("tools/call", {"name": "list_peers", **more})
         assert result["isError"] is False
 
 
