@@ -3,17 +3,17 @@
 It owns the looking, in SQL of its own. It is ignorant of what ought to be there.
 """
 
+import fcntl
 import os
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from herd.core.errors import LockTimeout
 from herd.core.identity import SessionName
-from herd.core.locks import HeldLock, probe
+from herd.core.locks import probe
 from herd.core.paths import Layout
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED
 
@@ -83,12 +83,24 @@ def look(layout: Layout, session: SessionName) -> Mail:
 
 @contextmanager
 def _kept_from_visitors(layout: Layout, key: str) -> Iterator[None]:
-    with ExitStack() as stack:
-        while not probe(layout.session_lock(key)).held:
-            with suppress(LockTimeout):
-                stack.enter_context(HeldLock.acquire(layout.mailbox_lock(key)))
-                break
+    path = layout.mailbox_lock(key)
+    number = os.open(path, os.O_RDWR | os.O_CLOEXEC) if os.path.exists(path) else -1
+    try:
+        # A visitor keeps it for an instant and waits for nothing; a coordinator has the session's lock as well.
+        while number >= 0 and not _taken(number) and not probe(layout.session_lock(key)).held:
+            pass
         yield
+    finally:
+        if number >= 0:
+            os.close(number)
+
+
+def _taken(number: int) -> bool:
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def read(path: str) -> Mail:

@@ -405,7 +405,6 @@ def test_a_damaged_mailbox_is_named_everywhere_kept_and_never_taken_for_a_new_on
             alice.request(method, **params)
         assert str(file) in told.value.message
     assert b"alice" not in machine.shell.run("peers").stdout
-    assert str(file) in refused(machine.inside, ["inbox"]).stderr
     doctor = machine.cron.run("doctor")
     assert doctor.status == 8
     assert "is running and not listed: it is unhealthy" in doctor.text
