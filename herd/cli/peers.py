@@ -7,7 +7,7 @@ from herd.cli import output
 from herd.cli.arguments import exact_text
 from herd.cli.context import Context, open_context
 from herd.cli.options import add_as
-from herd.cli.self_view import as_party, self_view
+from herd.cli.self_view import as_party, listed_self
 from herd.core.text import printable
 from herd.presence.entries import entries_of, matches
 from roles.discovery import eligible
@@ -15,10 +15,6 @@ from roles.eligibility import OrdinaryLeads
 
 HELP = "list the sessions you can write to"
 DESCRIPTION = "List the sessions that this one can write to. Being listed is a hint, not a permission."
-
-
-_OF_WHOAMI = ("build", "socket")
-"""What a session may be shown about itself, and a list does not repeat each time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,5 +47,4 @@ def listing(context: Context, name: str | None, query: str | None) -> dict[str, 
     caller = context.caller(name)
     peers = eligible(context.registry.listed(), as_party(caller), OrdinaryLeads())
     entries = [entry for entry in entries_of(peers) if query is None or matches(entry, query)]
-    me = {field: value for field, value in self_view(context, caller).items() if field not in _OF_WHOAMI}
-    return {"self": me, "peers": entries}
+    return {"self": listed_self(caller), "peers": entries}

@@ -17,20 +17,26 @@ def as_party(caller: Caller) -> Party:
     return Party(caller.session.key, role, record.kind if record else ORDINARY)
 
 
-def self_view(context: Context, caller: Caller) -> dict[str, Any]:
-    """Give what `session.whoami` gives, without asking anybody."""
+def listed_self(caller: Caller) -> dict[str, Any]:
+    """Give the caller as `list_peers` shows it under `self`."""
     party = as_party(caller)
-    record = caller.record
-    presence = record.presence if record else None
-    name = (presence and presence.name) or _name_without_presence(caller)
-    build = record.build if record else running_build()
+    presence = caller.record.presence if caller.record else None
     return {
         "target": target_of(party.role or LEAD, party.key),
-        "name": name,
+        "name": (presence and presence.name) or _name_without_presence(caller),
         "role": party.role,
         "kind": party.kind,
+    }
+
+
+def self_view(context: Context, caller: Caller) -> dict[str, Any]:
+    """Give what `session.whoami` gives, without asking anybody."""
+    record = caller.record
+    presence = record.presence if record else None
+    return {
+        **listed_self(caller),
         "socket": presence.socket if presence else config.herdr_place(context.environ).socket,
-        "build": build._asdict(),
+        "build": (record.build if record else running_build())._asdict(),
     }
 
 

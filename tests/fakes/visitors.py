@@ -56,7 +56,7 @@ ROOM = 1_000_000
 """Messages that the inbox takes: here it is never full."""
 
 INSIDE, DONE = b"i", b"d"
-"""What children say: that a visitor has begun a transaction, and that it was acknowledged or one coordinates."""
+"""What children say: a visitor has begun a transaction; it was acknowledged, or a coordinator lives."""
 
 _PIPE_BYTES = 1 << 20
 
@@ -93,7 +93,7 @@ class Story:
         """Begin, kill and reap until every visitor has had its turn."""
         for number in range(SENDERS):
             self._begin_visitor(number)
-        while self._children:
+        while self._children or self.coordinated == 0:
             for key, _ in self._selector.select(self._until_next()):
                 if key.data is None:
                     self._reap(key.fd)
@@ -113,7 +113,9 @@ class Story:
 
     def _heard(self, handle: int) -> None:
         """Begin to count a child's time, since it has said its first word."""
-        child = self._children[handle]
+        child = self._children.get(handle)
+        if child is None or child.pipe not in self._selector.get_map():
+            return  # it was reaped just now
         self._selector.unregister(child.pipe)
         if child.until == NEVER:
             self._children[handle] = child._replace(until=self._at_random(child.most_s))
@@ -122,14 +124,15 @@ class Story:
         return time.monotonic() + self._random.uniform(0, most_s)
 
     def _begin_visitor(self, number: int) -> None:
-        if self._left > 0:
+        begin = self.acknowledged[number]
+        # More than were asked for, where the machine is so busy that nobody came to an end.
+        if self._left > 0 or begin == 0:
             self._left -= 1
-            begin = self.acknowledged[number]
             self._begin(number, LIVES_S, lambda pipe, _: hand_in(self._layout, number, begin, pipe))
 
     def _begin_coordinator(self) -> None:
         self._coordinates_at = NEVER
-        if self._left > 0:
+        if self._left > 0 or self.coordinated == 0:
             self._coordinates = True
             self._begin(None, COORDINATES_S, lambda pipe, life: live(self._layout, pipe, life))
 
@@ -138,8 +141,8 @@ class Story:
         ends, life = os.pipe()
         pid = os.fork()
         if pid == 0:
-            os.close(pipe)
-            os.close(life)
+            for descriptor in (pipe, life, *self._descriptors()):
+                os.close(descriptor)
             _do(lambda: deed(told, ends))
         os.close(told)
         os.close(ends)
@@ -148,6 +151,11 @@ class Story:
         self._children[handle] = Child(pid, pipe, life, number, until, most_s, self._random.random() < 0.5)
         self._selector.register(handle, selectors.EVENT_READ)
         self._selector.register(pipe, selectors.EVENT_READ, handle)
+
+    def _descriptors(self) -> list[int]:
+        """Give what a new child must not keep: no life ends while others have hold of it."""
+        ours = [one for child in self._children.values() for one in (child.pipe, child.life) if one >= 0]
+        return [*ours, *self._children]
 
     def _end(self, handle: int, child: Child) -> None:
         """Kill a child; a coordinator may be let end in order instead."""
