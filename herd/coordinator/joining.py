@@ -15,6 +15,7 @@ from herd.coordinator.carrier import Local, LocalCarrier
 from herd.coordinator.connections import Connections, Peer
 from herd.coordinator.delivery import Delivery
 from herd.coordinator.health import Health
+from herd.coordinator.lanes import Lanes
 from herd.coordinator.listening import Listening
 from herd.coordinator.listing import Listing
 from herd.coordinator.opening import Opening
@@ -115,6 +116,7 @@ class Joined(ABC):
             delivery=self.delivery,
             health=self.health,
             tasks=self.tasks,
+            taking=self.taking,
             limits=self.opening.limits,
             clock=self.opening.clock,
             progressed=self.progressed,
@@ -126,6 +128,7 @@ class Joined(ABC):
     def _join_surroundings(self) -> None:
         opening = self.opening
         clock, jitter = opening.clock, opening.jitter
+        self.taking = Lanes()
         self.health = Health(self.withdraw, self.restore, self.restored, clock=clock, jitter=jitter)
         self.waiting = Waiting(opening.layout.peers, self.retry, clock=clock)
         self.listening = Listening(

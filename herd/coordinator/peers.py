@@ -8,12 +8,14 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
 from herd.coordinator.connections import Connections, Peer, peer_on_record
 from herd.coordinator.delivery import Delivery
 from herd.coordinator.health import Health
+from herd.coordinator.lanes import Lanes
 from herd.coordinator.own import Own, party_of, sender_of
 from herd.coordinator.tasks import Tasks
 from herd.core.clock import Clock
@@ -59,6 +61,8 @@ class Inner(NamedTuple):
     delivery: Delivery
     health: Health
     tasks: Tasks
+    taking: Lanes
+    """A lane for each message that is just being taken into custody, by its sender and id."""
     limits: Limits
     clock: Clock
     progressed: Callable[[Progress], None]
@@ -159,17 +163,25 @@ class PeerHandler:
             raise InvalidParams("from.session is not the session that this connection proved", field="from")
         self._require_own(envelope.to)
         self._inner.health.require()
+        # Before anything is waited for: a status asked behind this may not be answered in front of it, or a
+        # sender takes back what is accepted a moment later.
+        lane = AsyncExitStack()
+        await lane.enter_async_context(self._lane(sender, envelope.message_id))
         # A caller that goes away must not leave a committed message that no reader is told of.
-        accepted = await self._inner.tasks.finish(self._taken(envelope, sender))
+        accepted = await self._inner.tasks.finish(self._taken(envelope, sender, lane))
         return receipt_to_wire(accepted.receipt)
 
-    async def _taken(self, envelope: Envelope, sender: Sender) -> Acceptance:
+    def _lane(self, sender: Sender, message_id: str) -> AbstractAsyncContextManager[None]:
+        return self._inner.taking.lane(f"{sender.key} {message_id}")
+
+    async def _taken(self, envelope: Envelope, sender: Sender, lane: AsyncExitStack) -> Acceptance:
         inner = self._inner
-        with await inner.authority.hold():
-            require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
-            inner.step(INBOX_BEFORE)
-            accepted = await inner.mailbox.run(self._acceptance(envelope, sender))
-            inner.step(INBOX_AFTER)
+        async with lane:
+            with await inner.authority.hold():
+                require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
+                inner.step(INBOX_BEFORE)
+                accepted = await inner.mailbox.run(self._acceptance(envelope, sender))
+                inner.step(INBOX_AFTER)
         if accepted.new:
             inner.delivery.arrived()
             if envelope.reply_to is not None:
@@ -201,13 +213,13 @@ class PeerHandler:
     async def _status(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
         question = checked_status(params)
         sender = sender_of(caller)
-        custody_id = self._inner.mailbox.custody_id
-        row = await self._inner.mailbox.read(
-            lambda connection: inbox.find(connection, sender.key, question.message_id, question.to)
-        )
+        async with self._lane(sender, question.message_id):
+            row = await self._inner.mailbox.read(
+                lambda connection: inbox.find(connection, sender.key, question.message_id, question.to)
+            )
         if row is None:
             raise UnknownTarget(f"message {question.message_id} of yours has not come here")
-        return receipt_to_wire(row.receipt._replace(custody_id=custody_id))
+        return receipt_to_wire(row.receipt._replace(custody_id=self._inner.mailbox.custody_id))
 
     async def _receipt(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
         if set(params) != {"receipt"}:

@@ -71,7 +71,7 @@ class Session:
         self.at_death = Mail([], [])
         """What its mailbox held when it last died."""
         self._process: Process | None = None
-        self._reading: asyncio.Task[dict[str, Any]] | None = None
+        self._reading: asyncio.Task[bool] | None = None
 
     @property
     def process(self) -> Process:
@@ -117,10 +117,8 @@ class Session:
     async def _mourn(self) -> None:
         status = await self.process.gone()
         if self._reading is not None:
-            await asyncio.wait({self._reading})
             reading, self._reading = self._reading, None
-            if not isinstance(reading.exception(), DiedError):
-                self._take(reading.result())
+            await reading
         assert status == -signal.SIGKILL, f"it ended by itself with status {status}"
         self.at_death = mine = look(self._layout, self.name)
         theirs = look(self._layout, self.other.name)
@@ -218,19 +216,23 @@ class Session:
 
     async def _read(self) -> None:
         if self._reading is None:
-            self._reading = self.process.begin("session.read", wait_ms=WAIT_MS)
+            self._reading = asyncio.create_task(self._read_and_take())
         waited_for: set[asyncio.Future[Any]] = {self._reading, self.other.process.fork.ended}
         await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
         if not self._reading.done():
             await self.other.died()  # nothing may come before it lives again; the read goes on
             return
         reading, self._reading = self._reading, None
-        try:
-            answer = await reading
-        except DiedError:
+        if not await reading:
             await self.died()
-            return
-        self._take(answer)
+
+    async def _read_and_take(self) -> bool:
+        """Read, and take what comes at once, before anything that is answered later; False where it died."""
+        try:
+            self._take(await self._ask("session.read", wait_ms=WAIT_MS))
+        except DiedError:
+            return False
+        return True
 
     def _take(self, answer: dict[str, Any]) -> None:
         assert not answer["timed_out"], f"nothing comes any more to {self.name.session_id}"

@@ -1,10 +1,12 @@
 """Who answers for a message after a death: one promise at a time, each with its own death."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from herd.core.identity import SessionName, peer_id_of
+from herd.core.identity import SessionName, peer_id_of, target_of
+from herd.core.locks import AuthorityLock
 from herd.core.paths import Layout
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING
 from herd.mail.steps import (
@@ -17,6 +19,7 @@ from herd.mail.steps import (
     OUTBOX_BEFORE,
     RECEIPT_BEFORE,
 )
+from herd.presence.record import Record
 from herd.presence.registry import Registry
 from tests.fakes.raw_peer import RawPeer
 from tests.faults.forked import DiedError, Process
@@ -125,6 +128,52 @@ async def test_a_sender_that_dies_between_telling_its_caller_and_writing_down_is
     await pair.alice.died()
     await pair.alice.until_told({message_id: DELIVERED})
     assert len(look(pair.layout, BOB).inbox) == 1
+
+
+def status_of(envelope: dict[str, Any]) -> dict[str, Any]:
+    return {"messageId": envelope["messageId"], "to": envelope["to"]}
+
+
+async def test_who_asks_behind_its_message_is_not_told_that_it_has_not_come(layout: Layout, forks: Forks):
+    bob = await Process.started(forks, layout, BOB)
+    await bob.ask("session.list")
+    raw = RawPeer(ALICE)
+    with raw.registered(layout):
+        async with await raw.proved(record_of(layout)) as connection:
+            envelope = raw.envelope(target_of("lead", BOB.key))
+            # Both frames come at once, as to a process that stood still for a while.
+            connection.say("peer.send", envelope, 101)
+            connection.say("peer.status", status_of(envelope), 102)
+            states = [(await connection.said())["result"]["state"] for _ in range(2)]
+    assert states == [ACCEPTED, ACCEPTED]
+    await bob.kill()
+
+
+async def test_who_comes_back_and_asks_waits_for_what_becomes_of_its_message(layout: Layout, forks: Forks):
+    bob = await Process.started(forks, layout, BOB)
+    await bob.ask("session.list")
+    raw = RawPeer(ALICE)
+    envelope = raw.envelope(target_of("lead", BOB.key))
+    with raw.registered(layout):
+        authority = AuthorityLock(layout.authority_lock, layout.authority_gate, layout.authority_generation)
+        async with await raw.proved(record_of(layout)) as broken:
+            changing = await asyncio.to_thread(authority.exclusive)
+            broken.say("peer.send", envelope, 101)
+            # What is answered behind it came behind it: the message is there, and waits for its verdict.
+            assert await broken.refused("peer.read", {}) == "SCOPE_DENIED"
+        async with await raw.proved(record_of(layout)) as connection:
+            connection.say("peer.status", status_of(envelope), 102)
+            # An answer to the question before would have come in front of this one, and been dropped.
+            assert await connection.refused("peer.read", {}) == "SCOPE_DENIED"
+            changing.release()
+            assert (await connection.said())["result"]["state"] == ACCEPTED
+    await bob.kill()
+
+
+def record_of(layout: Layout) -> Record:
+    record = Registry(layout).record(BOB.key)
+    assert record is not None
+    return record
 
 
 # --- from hand-over to evidence --------------------------------------------------------------------
@@ -254,8 +303,7 @@ async def test_what_is_pending_goes_to_the_next_life_of_its_session_and_what_nam
     pair: Pair, layout: Layout
 ):
     await pair.start(bob={"at": COMMIT_BEFORE, "behind": INBOX_BEFORE, "what": "freeze"})
-    record = Registry(layout).record(BOB.key)
-    assert record is not None
+    record = record_of(layout)
     alice = pair.alice.process
     to_instance = await alice.ask(
         "command.send", target=peer_id_of(record.instance_id), message="to the instance"

@@ -86,7 +86,7 @@ def _kept_from_visitors(layout: Layout, key: str) -> Iterator[None]:
     path = layout.mailbox_lock(key)
     number = os.open(path, os.O_RDWR | os.O_CLOEXEC) if os.path.exists(path) else -1
     try:
-        # A visitor keeps it for an instant and waits for nothing; a coordinator has the session's lock as well.
+        # A visitor keeps it for an instant and waits for nothing; a coordinator has the session's lock too.
         while number >= 0 and not _taken(number) and not probe(layout.session_lock(key)).held:
             pass
         yield

@@ -245,7 +245,7 @@ def test_a_param_stands_with_its_type_and_whether_it_may_be_left_out():
     assert read["`wait_ms`"] == ["whole number from 0 to 30000", "yes, `0`"]
     assert read["`from`"] == ["text of 1 to 512 characters", "yes"]
     assert rows_of(sections["`session.confirm`"])[2][1].startswith(
-        "list of 0 to 64, each text of at most 128"
+        "list of 0 to 1024, each text of at most 128"
     )
 
 
