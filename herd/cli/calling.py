@@ -67,13 +67,11 @@ class _Line:
         while True:
             try:
                 return self._way.request(method, asked, wait_s=_patience(asked))
-            except DeliveryUnknown as fault:
-                # Only an end of the connection is one of the coordinator: it may also refuse with this code.
-                if not (self._moves and isinstance(fault.__cause__, ConnectionError)):
-                    raise
-                if time.monotonic() > give_up:
+            except (DeliveryUnknown, NoSession) as fault:
+                if not (self._moves and _has_ended(fault)) or time.monotonic() > give_up:
                     raise
             self._way.close()
+            time.sleep(LOOK_AGAIN_MS / 1000)  # one that is ending may still be on record
             self._way = self._found(self._caller_now())
             asked = _with_wait_left(asked, give_up)
 
@@ -112,6 +110,11 @@ class _Line:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._way.close()
+
+
+def _has_ended(fault: DeliveryUnknown | NoSession) -> bool:
+    """Tell whether a fault says that the coordinator is over, rather than that it refuses."""
+    return isinstance(fault, NoSession) or isinstance(fault.__cause__, ConnectionError)
 
 
 def _patience(params: dict[str, Any]) -> float:

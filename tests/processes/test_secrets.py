@@ -3,10 +3,8 @@
 import base64
 import os
 import re
-import signal
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from herd.core.identity import SessionName
 from herd.presence.registry import Registry
+from tests.fakes.programs import hanging_git
 from tests.fakes.watching import command_line_of, environment_of
 from tests.processes.conftest import Machine
 
@@ -32,15 +31,9 @@ class Witness:
         self.machine = machine
         self.seen: dict[str, bytes] = {}
         begun = folder / "begun"
-        os.mkfifo(begun)
-        git = folder / "git"
-        git.write_text(f"#!/bin/sh\necho $$ >{begun}\nexec sleep 600\n", encoding="utf-8")
-        git.chmod(0o755)
-        path = {"PATH": f"{folder}:{os.environ['PATH']}"}
-        self.alice = machine.starting("claude", "alice", name="alice", environ=path)
-        child = int(begun.read_text(encoding="utf-8"))
-        self.child = os.pidfd_open(child)
-        self._note_process("child", child)
+        environ = hanging_git(folder, begun)
+        self.alice = machine.starting("claude", "alice", name="alice", environ=environ)
+        self._note_process("child", int(begun.read_text(encoding="utf-8")))
         self.alice.ready()
         self.bob = machine.session("codex", "bob", name="bob")
         keys = Registry(machine.layout).scan()
@@ -86,14 +79,8 @@ class Witness:
 
 
 @pytest.fixture
-def witness(machine: Machine, tmp_path: Path) -> Iterator[Witness]:
-    found = Witness(machine, tmp_path)
-    try:
-        yield found
-    finally:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(found.child, signal.SIGKILL)
-        os.close(found.child)
+def witness(machine: Machine, tmp_path: Path) -> Witness:
+    return Witness(machine, tmp_path)
 
 
 def possible_seeds(data: bytes) -> Iterator[bytes]:

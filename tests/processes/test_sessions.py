@@ -24,6 +24,7 @@ from herd.core.locks import Owner
 from herd.core.processes import start_token
 from tests.fakes.command_line import Outcome
 from tests.fakes.herd_session import WAIT_S, HerdSession, SessionEndedError
+from tests.fakes.programs import hanging_git
 from tests.fakes.watching import command_line_of, processes_of, sockets_of
 from tests.processes.conftest import Machine
 
@@ -292,15 +293,6 @@ def test_a_child_that_hangs_ends_with_its_session(machine: Machine, tmp_path: Pa
 
     assert select.select([child], [], [], WAIT_S)[0]
     os.close(child)
-
-
-def hanging_git(folder: Path, begun: Path) -> dict[str, str]:
-    """Give the variables under which git tells its pid in a FIFO and then hangs."""
-    os.mkfifo(begun)
-    git = folder / "git"
-    git.write_text(f"#!/bin/sh\necho $$ >{begun}\nexec sleep 600\n", encoding="utf-8")
-    git.chmod(0o755)
-    return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
 # --- what it holds ------------------------------

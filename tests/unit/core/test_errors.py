@@ -308,3 +308,19 @@ class TestHints:
     def test_the_hint_of_an_unknown_delivery_asks_for_the_status_before_anything_is_sent_again(self):
         assert "herd status" in DeliveryUnknown.hint
         assert "before sending it again" in DeliveryUnknown.hint
+
+    @pytest.mark.requirement("A-errors-08", "A-errors-11", "A-errors-15", "A-errors-20")
+    @pytest.mark.parametrize(
+        ("code", "words"),
+        [
+            ("AMBIGUOUS_TARGET", ["exact target", "peer id", "request id"]),
+            ("QUEUE_FULL", ["read or finished", "limits", "nothing that was accepted is dropped"]),
+            (
+                "RECOVERY_REQUIRED",
+                ["Keep the files", "verify the original message or process", "recover explicitly"],
+            ),
+            ("UNSAFE_ENDPOINT", ["yours alone", "no link", "0700", "0600"]),
+        ],
+    )
+    def test_a_hint_says_what_to_do_next(self, code, words):
+        assert [word for word in words if word not in BY_CODE[code].hint] == []
