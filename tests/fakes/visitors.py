@@ -90,7 +90,15 @@ class Story:
         self.coordinated = 0
 
     def play(self) -> None:
-        """Begin, kill and reap until every visitor has had its turn."""
+        """Begin, kill and reap until every visitor has had its turn; a child that fails ends the story."""
+        try:
+            self._play()
+        finally:
+            for child in self._children.values():
+                os.kill(child.pid, signal.SIGKILL)
+                os.waitpid(child.pid, 0)
+
+    def _play(self) -> None:
         for number in range(SENDERS):
             self._begin_visitor(number)
         while self._children or self.coordinated == 0:

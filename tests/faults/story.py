@@ -60,11 +60,15 @@ class Story:
                 return  # nobody has died meanwhile, and so nobody wrote anything more
 
     async def _until_both_know(self) -> None:
-        for one in (self.alice, self.bob):
-            answered = {row.reply_to for row in look(self.layout, one.name).inbox}
-            wanted = {message_id: REPLIED if message_id in answered else DELIVERED for message_id in one.told}
-            await one.until_told(wanted)
+        # Of what is sent now: what is sent because of a death on the way has not been read yet.
+        wanted = {one: self._states_to_come(one) for one in (self.alice, self.bob)}
+        for one, states in wanted.items():
+            await one.until_told(states)
             await one.ask_for_all()
+
+    def _states_to_come(self, one: Session) -> dict[str, str]:
+        answered = {row.reply_to for row in look(self.layout, one.name).inbox}
+        return {message_id: REPLIED if message_id in answered else DELIVERED for message_id in one.told}
 
     async def end(self) -> None:
         """End both in order, and find that everything came once, in order, and is known."""
