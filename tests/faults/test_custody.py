@@ -1,6 +1,7 @@
 """Who answers for a message after a death: one promise at a time, each with its own death."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from herd.mail.steps import (
     HANDOVER_AFTER,
     HANDOVER_BEFORE,
     INBOX_BEFORE,
+    OFFER_AFTER,
     OUTBOX_BEFORE,
     RECEIPT_BEFORE,
 )
@@ -111,8 +113,12 @@ async def test_accepted_is_not_answered_while_the_row_of_the_inbox_is_not_commit
 
 
 @pytest.mark.requirement("A-custody-22")
-async def test_a_sender_that_dies_between_telling_its_caller_and_writing_down_is_told_again(pair: Pair):
-    await pair.start(alice={"at": COMMIT_BEFORE, "behind": RECEIPT_BEFORE, "what": "freeze"})
+async def test_a_sender_that_dies_between_telling_its_caller_and_writing_down_is_told_again(
+    pair: Pair, folder: Path
+):
+    steps = folder / "steps"
+    dying = {"at": COMMIT_BEFORE, "behind": RECEIPT_BEFORE, "what": "freeze"}
+    await pair.start(alice=dying, bob={"log": str(steps)})
     message_id = await pair.alice.send("hello")
     await pair.alice.process.ask("test.stopped")
     assert pair.alice.told == {message_id: ACCEPTED}
@@ -122,7 +128,7 @@ async def test_a_sender_that_dies_between_telling_its_caller_and_writing_down_is
     # The receipt is told to the sender that sleeps, before it has any chance to ask.
     assert await pair.bob.read_once() == ["hello"]
     await pair.bob.confirm("hello")
-    while look(pair.layout, ALICE).outbox[0].state == PENDING:
+    while OFFER_AFTER not in steps.read_text(encoding="utf-8"):
         await pair.bob.process.ask("session.whoami")
     assert look(pair.layout, ALICE).outbox[0].state == DELIVERED
     await pair.alice.died()

@@ -306,7 +306,8 @@ def test_a_killed_processs_record_is_dead_although_its_pid_is_a_living_strangers
 
 
 def test_a_child_of_a_killed_publisher_does_not_keep_it_listed(layout, registry):
-    fork = 'child = os.fork() or os.execvp("cat", ["cat"])\nsay(child)'
+    # The child tells its number itself: until its exec has closed them, it holds its parent's files.
+    fork = 'os.fork() or os.execvp("sh", ["sh", "-c", "echo $$; exec cat"])'
     script = PUBLISHER.replace('say("ready")', fork)
     words = [sys.executable, "-c", script, layout.root, "1", "instance"]
     with subprocess.Popen(

@@ -37,6 +37,8 @@ IN_TIME_S = 30
 RANKS = {PENDING: 0, ACCEPTED: 1, DELIVERED: 2, REPLIED: 3, REJECTED: 4}
 CANCELLED = "CANCELLED"
 MANY_MS = 120_000
+MANY = 12
+"""Receipts that are on their way at once."""
 
 NODES = st.integers(0, 2)
 PICKS = st.integers(0, 1_000)
@@ -95,6 +97,9 @@ class MailMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         for who in range(3):
             self._living(who)
+        for who in range(3):
+            self._send(who, (who + 1) % 3, None, "")
+        self.flow()
 
     @rule(who=NODES, orderly=st.booleans(), sleeps=st.booleans())
     def die(self, who: int, orderly: bool, sleeps: bool) -> None:
@@ -118,21 +123,20 @@ class MailMachine(RuleBasedStateMachine):
         answered = self.sent[message_id]
         self._send(answered.sink, answered.source, message_id, cut)
 
-    @rule(who=NODES)
-    def retry(self, who: int) -> None:
-        """Somebody came back: every head is tried at once."""
-        self._living(who).routes.retry()
+    @rule(who=NODES, waits=st.booleans())
+    def nudge(self, who: int, waits: bool) -> None:
+        """Somebody came back, so that every head is tried at once; or the longest pause is over."""
+        node = self._living(who)
+        if waits:
+            node.clock.advance(MANY_MS / 1000)
+        else:
+            node.routes.retry()
         self._do(asyncio.sleep(0))
 
-    @rule(who=NODES)
-    def wait(self, who: int) -> None:
-        self._living(who).clock.advance(MANY_MS / 1000)
-        self._do(asyncio.sleep(0))
-
-    @precondition(lambda self: self.sent)
+    @precondition(lambda self: self._pending())
     @rule(pick=PICKS, cut=CUTS)
     def cancel(self, pick: int, cut: str) -> None:
-        message_id = sorted(self.sent)[pick % len(self.sent)]
+        message_id = self._pending()[pick % len(self._pending())]
         source = self._living(self.sent[message_id].source)
         on_the_way = [*self.wires, *(attempt.wire for attempt in source.attempts)]
         if not any(wire.envelope.message_id == message_id for wire in on_the_way):
@@ -149,6 +153,7 @@ class MailMachine(RuleBasedStateMachine):
         sink = attempt.wire.sink
         self._cut(sink if whose else node, cut, self._arrived(attempt, lost=lost))
 
+    @precondition(lambda self: self._attempts())
     @rule()
     def flow(self) -> None:
         """Everything arrives that is on its way, as it mostly does."""
@@ -210,24 +215,29 @@ class MailMachine(RuleBasedStateMachine):
 
     # --- receipts ----------------------------------------------------------------------------------
 
-    @rule(who=NODES, arrives=st.booleans())
-    def offer(self, who: int, arrives: bool) -> None:
-        """What is owed now goes on its way, and mostly arrives."""
-        node = self._living(who)
-        if arrives:
-            for told in self._do(node.owed()):
-                self._do(self._told(told, lost=False))
-            return
-        self.flying = [*self.flying, *self._do(node.owed())][-12:]
+    @rule()
+    def offer(self) -> None:
+        """What is owed now goes on its way."""
+        for who in range(3):
+            self.flying += self._do(self._living(who).owed())
+        self.flying = self.flying[-MANY:]
 
     @precondition(lambda self: self.flying)
-    @rule(pick=PICKS, cut=CUTS, whose=st.booleans(), lost=st.booleans(), again=st.booleans())
-    def receipt_arrives(self, pick: int, cut: str, whose: bool, lost: bool, again: bool) -> None:
-        """Any receipt on its way arrives, perhaps again later, and that it did is told or lost."""
-        told = self.flying[pick % len(self.flying)]
-        if not again:
-            self.flying.remove(told)
+    @rule(picks=st.lists(PICKS, min_size=1, max_size=4), again=st.booleans())
+    def receipts_arrive(self, picks: list[int], again: bool) -> None:
+        """Some of the receipts on their way arrive, in any order, perhaps once more later."""
+        for pick in picks:
+            if self.flying:
+                told = self.flying[pick % len(self.flying)]
+                if not again:
+                    self.flying.remove(told)
+                self._do(self._told(told, lost=False))
 
+    @precondition(lambda self: self.flying)
+    @rule(pick=PICKS, cut=CUTS, whose=st.booleans(), lost=st.booleans())
+    def receipt_arrives(self, pick: int, cut: str, whose: bool, lost: bool) -> None:
+        """A receipt arrives and one side or the other dies of it, or nobody tells that it has arrived."""
+        told = self.flying[pick % len(self.flying)]
         self._cut(told.sink if whose else told.source, cut, self._told(told, lost=lost))
 
     # --- what must hold ----------------------------------------------------------------------------
@@ -267,6 +277,10 @@ class MailMachine(RuleBasedStateMachine):
         replied = {row["reply_to"] for row in there["outbox"]}
         for row in came:
             self._agrees(went[row["message_id"]], row)
+            answered = next((one for one in there["outbox"] if one["message_id"] == row["reply_to"]), None)
+            assert answered is None or answered["state"] == REPLIED, (
+                "its reply has come, and it is not replied"
+            )
         accepted = {row["message_id"] for row in came}
         for message_id, row in went.items():
             taken_back = row["state"] == REJECTED
@@ -331,6 +345,14 @@ class MailMachine(RuleBasedStateMachine):
         if not node.lives:
             self._do(node.open())
         return node
+
+    def _pending(self) -> list[str]:
+        """Give the messages of which no more is known to their sender than that they were sent."""
+        found = []
+        for message_id, sent in self.sent.items():
+            if self.states.get((sent.source, "outbox", message_id)) == PENDING:
+                found.append(message_id)
+        return found
 
     def _attempts(self) -> list[tuple[Node, int]]:
         return [(node, index) for node in self.nodes for index in range(len(node.attempts))]
