@@ -13,6 +13,8 @@ from pydantic import BaseModel
 from docs.adapter_methods import METHODS, Method
 from docs.markdown import Undocumented, page, table
 from herd.coordinator.adapter_api import _METHODS, BindParams
+from herd.coordinator.adapter_params import Nothing
+from herd.mcp.tool_api import ToolParams
 
 _INTRODUCTION = """\
 The adapter API is what a session's own programs ask its coordinator: the host's extension, the MCP server,
@@ -79,7 +81,12 @@ def adapter_api_page(methods: Mapping[str, Method] = METHODS) -> str:
 
 def served() -> dict[str, type[BaseModel]]:
     """Give the shape of the params of each method, as the code checks it."""
-    return {"session.bind": BindParams, **{name: shape for name, (shape, _) in _METHODS.items()}}
+    return {
+        "session.bind": BindParams,
+        **{name: shape for name, (shape, _) in _METHODS.items()},
+        "session.tools": Nothing,
+        "session.tool": ToolParams,
+    }
 
 
 def _method_parts(name: str, method: Method, shape: type[BaseModel]) -> list[str]:
@@ -130,6 +137,8 @@ def type_of(schema: Mapping[str, Any]) -> str:
             return f"list of {one.get('minItems', 0)} to {one['maxItems']}, each {type_of(one['items'])}"
         case [{"type": "string"} as one]:
             return _text_type(one)
+        case [{"type": "object"}]:
+            return "object"
     raise Undocumented(f"a field of the type {schema}")
 
 

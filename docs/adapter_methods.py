@@ -75,6 +75,8 @@ METHODS: dict[str, Method] = {
             "cwd": "where the session works now",
             "name": "what people call it now",
             "activity": "what the host does now",
+            "person_prompted": "a person has written in the session: what it sends begins afresh",
+            "turn_ended": "a turn of the session has ended, however it went",
         },
         (),
         (),
@@ -173,6 +175,7 @@ METHODS: dict[str, Method] = {
             Result("messages[].received_at", "when it was accepted, in ISO 8601"),
             _sometimes("messages[].topic", "as its sender gave it"),
             _sometimes("messages[].reply_to", "the message that this one answers"),
+            _sometimes("messages[].correlation_id", "the message that its exchange began with"),
             _sometimes("messages[].no_reply_needed", "`true` where its sender expects no answer"),
             _sometimes("messages[].again", "`true` where an earlier hand-over was not confirmed"),
             _sometimes("messages[].next_offset", "where the text goes on, where it was cut"),
@@ -193,6 +196,37 @@ METHODS: dict[str, Method] = {
             "LOCK_TIMEOUT",
             "RECOVERY_REQUIRED",
         ),
+    ),
+    "session.drain": Method(
+        "Hands over the messages that wait as one text for a model, each under its header, and waits for "
+        "nothing. Each hand-over is counted before the answer is written; the messages stay with this caller "
+        "as those of `session.read` do. A message that alone is longer than `most` stays where it is, and "
+        "the text says so once.",
+        {"most": "characters of the text"},
+        (
+            Result("text", "what to put into the turn as it is; empty where there is nothing to say"),
+            Result("message_ids[]", "the messages in it"),
+            Result("more", "whether something still waits"),
+        ),
+        ("LOCK_TIMEOUT", "RECOVERY_REQUIRED"),
+    ),
+    "session.subscribe": Method(
+        "Tells this connection from now on whenever a message waits for the host, by the notification "
+        "`peer_update` with `unread`, a count, and `wake`: whether an idle session may be woken now. What "
+        "waits already is told at once. It is begun again after `session.bind`.",
+        {},
+        (Result("notice", "the fixed words by which an idle session is woken"),),
+        ("INVALID_PARAMS",),
+    ),
+    "session.release": Method(
+        "Says that the host does not have these messages: they are given again, marked `again`. Ids that are "
+        "unknown or held by another reader change nothing.",
+        {
+            "message_ids": "the messages, at most 1,024",
+            "counted": "`false` where they never reached the session: as if they had not been handed over",
+        },
+        (),
+        (),
     ),
     "session.confirm": Method(
         "Says that the host has these messages: they become delivered. Ids that are unknown, settled or held "
@@ -216,6 +250,32 @@ METHODS: dict[str, Method] = {
         {"message_id": "as `session.send` gave it"},
         _RECEIPT,
         ("UNKNOWN_TARGET", "DELIVERY_UNKNOWN", "MESSAGE_ID_CONFLICT", "RECOVERY_REQUIRED"),
+    ),
+    "session.tools": Method(
+        "Gives the tools that an extension shows its agent, as `herd mcp` lists them. Served on the stdio of "
+        "`herd session` only.",
+        {},
+        (
+            Result("tools[].name", "what `session.tool` takes"),
+            Result("tools[].description", "for the model"),
+            Result("tools[].inputSchema", "the JSON schema of its arguments"),
+        ),
+        (),
+    ),
+    "session.tool": Method(
+        "Carries one call of a tool out, exactly as `herd mcp` does; a refusal is a result as well. Served "
+        "on the stdio of `herd session` only.",
+        {
+            "name": "the tool",
+            "arguments": "as its schema says",
+            "call_id": "the host's id of this call, unique in the session's life",
+        },
+        (
+            Result("text", "for the model, with everything in it"),
+            Result("is_error", "whether the tool refused"),
+            Result("message_ids[]", "the messages that this result handed over"),
+        ),
+        ("INVALID_PARAMS",),
     ),
 }
 """Every method of the adapter API but the one that opens it on a socket, in the order of the page."""

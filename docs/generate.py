@@ -20,6 +20,7 @@ from docs.command_line import command_line_page
 from docs.markdown import Undocumented, page, table
 from docs.message_states import message_states_page
 from docs.tools import tools_page
+from herd.core.config import IDLE_AUTO, IDLE_NOTIFY
 from herd.core.errors import BY_CODE, EXIT_STATUSES, HerdError
 from herd.core.limits import DEFAULT_LIMITS, SETTING_GREATEST
 
@@ -120,6 +121,12 @@ def limits_page() -> str:
     )
 
 
+_IDLE = (
+    f"What mail does to an idle session: `{IDLE_AUTO}` wakes it by a fixed notice, `{IDLE_NOTIFY}` starts "
+    "no turn."
+)
+
+
 def config_page() -> str:
     """Describe the settings file, with an example that sets every key to its default."""
     overridable, _ = bounds_in(LIMITS_SOURCE.read_text(encoding="utf-8"))
@@ -131,12 +138,13 @@ def config_page() -> str:
         "variable is not set) and from nowhere else. The file may be missing. An unknown key is an error "
         "that names it. They are read when a session starts.",
         "The data root is `$HERD_HOME`, else `$XDG_STATE_HOME/herd`, else `~/.local/state/herd`.",
+        table(("key", "default", "meaning"), [("`idle`", f"`{IDLE_AUTO}`", _IDLE)]),
         "## `[limits]`",
         f"Each value is a whole number from 1 to {SETTING_GREATEST}.",
         table(("key", "default", "unit", "meaning"), rows),
         "## Example",
         "Every key with its default:",
-        "\n".join(["```toml", "[limits]", *example, "```"]),
+        "\n".join(["```toml", f'idle = "{IDLE_AUTO}"', "", "[limits]", *example, "```"]),
     )
 
 

@@ -69,6 +69,7 @@ _RESULTS: Mapping[str, Mapping[str, str]] = {
         "messages.received_at": "when this session's mailbox accepted it",
         "messages.topic": "what it is about",
         "messages.reply_to": "the message of this session that it answers",
+        "messages.correlation_id": "the message that its exchange began with, where that is another one",
         "messages.no_reply_needed": "its sender expects no answer",
         "messages.again": "it was given before and nothing proved that it arrived",
         "messages.next_offset": "the text goes on there: ask with `message_id` and this `offset`",

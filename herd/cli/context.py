@@ -57,6 +57,7 @@ class Context(NamedTuple):
             name=name,
             host_pid=host[0],
             host_start=host[1],
+            idle=self.settings.idle,
         )
 
 

@@ -1,15 +1,19 @@
 """`herd peers`: who is there. Reads the registry and nothing else: no connection, no mailbox."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from herd.cli import output
 from herd.cli.arguments import exact_text
-from herd.cli.context import Context, open_context
+from herd.cli.context import open_context
 from herd.cli.options import add_as
 from herd.cli.self_view import as_party, listed_self
+from herd.core.clock import SystemClock
 from herd.core.text import printable
-from herd.presence.entries import entries_of, matches
+from herd.presence.entries import entries_of, matches, undrained_minutes
+from herd.presence.record import Record
+from herd.presence.registry import names_of
 from roles.discovery import eligible
 from roles.eligibility import OrdinaryLeads
 
@@ -27,7 +31,9 @@ def run(options: argparse.Namespace) -> int:
     """List."""
     context = open_context()
     query = None if options.query is None else exact_text(options.query)
-    view = listing(context, options.as_name, query)
+    caller = context.caller(options.as_name)
+    peers = eligible(context.registry.listed(), as_party(caller), OrdinaryLeads())
+    view: dict[str, Any] = {"self": listed_self(caller), "peers": _entries(peers, query)}
     if options.json:
         output.put_json(view)
         return 0
@@ -35,16 +41,22 @@ def run(options: argparse.Namespace) -> int:
     output.put(f"you are {me['target']}  {printable(me['name'])}")
     if not view["peers"]:
         output.put("nobody else is here")
+    lying = _lying(peers)
     for entry in view["peers"]:
         place = " ".join(filter(None, (entry.get("repo"), entry.get("branch")))) or entry.get("cwd", "")
-        doing = entry.get("activity", "")
+        doing = f"{entry.get('activity', '')}{lying.get(entry['target'], '')}"
         output.put(f"{entry['target']}  {entry.get('name', '')}  {place}  {doing}".rstrip())
     return 0
 
 
-def listing(context: Context, name: str | None, query: str | None) -> dict[str, Any]:
-    """Give what `list_peers` gives, whole."""
-    caller = context.caller(name)
-    peers = eligible(context.registry.listed(), as_party(caller), OrdinaryLeads())
-    entries = [entry for entry in entries_of(peers) if query is None or matches(entry, query)]
-    return {"self": listed_self(caller), "peers": entries}
+def _entries(peers: Sequence[Record], query: str | None) -> list[dict[str, Any]]:
+    return [entry for entry in entries_of(peers) if query is None or matches(entry, query)]
+
+
+def _lying(peers: Sequence[Record]) -> dict[str, str]:
+    """Say of each peer whose host leaves its mail lying for how long."""
+    now = SystemClock().wall_ms()
+    minutes = {names_of(peer)[0]: undrained_minutes(peer, now) for peer in peers}
+    return {
+        target: f" (undrained for {some} minutes)" for target, some in minutes.items() if some is not None
+    }

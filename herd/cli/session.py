@@ -61,6 +61,7 @@ async def serve(context: Context, options: argparse.Namespace) -> None:
     from herd.coordinator.adapter_api import AdapterApi, BindParams
     from herd.coordinator.binding import Binding
     from herd.coordinator.coordinator import Coordinator
+    from herd.mcp.tool_api import ToolApi
     from herd.rpc.connection import Connection
     from herd.rpc.stdio import stdio_streams
 
@@ -78,7 +79,8 @@ async def serve(context: Context, options: argparse.Namespace) -> None:
         if options.session is not None:
             await api.request(None, "session.bind", bind_params(context, options))
         reader, writer = await stdio_streams()
-        await Connection(reader, writer, api, limits=context.settings.limits).run()
+        served = ToolApi(api, binding)
+        await Connection(reader, writer, served, limits=context.settings.limits).run()
         api.ended()
     finally:
         await binding.close()

@@ -6,11 +6,14 @@ from typing import Any
 from herd.cli.context import Context
 from herd.coordinator.adapter_api import shape_status
 from herd.coordinator.delivery import shape_message
+from herd.core.clock import SystemClock
 from herd.core.errors import HerdError, SessionHeld, UnknownTarget
 from herd.core.identity import target_of
 from herd.core.text import printable
 from herd.mail import inbox, outbox
+from herd.mail.outbox import Outgoing
 from herd.mail.visit import look
+from herd.presence.entries import undrained_minutes
 from herd.presence.registry import sleeping_keys
 from herd.presence.session_file import SessionFile, read_session_file
 
@@ -62,8 +65,8 @@ def status_in(context: Context, key: str, message_id: str) -> dict[str, Any]:
         UnknownTarget: it sent none of that id.
     """
 
-    def work(connection: sqlite3.Connection, _: SessionFile) -> dict[str, Any]:
-        return shape_status(outbox.required(connection, message_id))
+    def work(connection: sqlite3.Connection, _: SessionFile) -> Outgoing:
+        return outbox.required(connection, message_id)
 
     found = look(context.layout, key, work)
     if found is None:
@@ -71,4 +74,7 @@ def status_in(context: Context, key: str, message_id: str) -> dict[str, Any]:
             f"no message {printable(message_id)} was sent by that session",
             hint="Use the message_id that the send gave.",
         )
-    return found
+    record = context.registry.record(found.recipient_key)
+    running = record if record is not None and context.registry.lives(record) else None
+    now = SystemClock().wall_ms()
+    return shape_status(found, undrained=undrained_minutes(running, now, found.receipt.accepted_at or 0))

@@ -12,6 +12,7 @@ from herd.cli.context import Context, open_context
 from herd.cli.options import add_as, add_session
 from herd.cli.sleeping import key_of, status_in
 from herd.core.errors import PeerOffline
+from herd.mail.receipts import ACCEPTED
 
 HELP = "show what became of a message you sent"
 DESCRIPTION = "Show the receipt of a message: what is known of it, and nothing more."
@@ -52,4 +53,7 @@ def show(receipt: dict[str, Any], *, as_json: bool) -> None:
         output.put_json(receipt)
         return
     why = f" ({receipt['outcome']})" if "outcome" in receipt else ""
+    if receipt["state"] == ACCEPTED:
+        minutes = receipt.get("undrained_minutes")
+        why = ", waiting for the host" if minutes is None else f", undrained for {minutes} minutes"
     output.put(f"{receipt['message_id']}  to {receipt['to']}  {receipt['state']}{why}")

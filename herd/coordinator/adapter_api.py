@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from herd.coordinator.adapter_params import (
     BindParams,
     ConfirmParams,
+    DrainParams,
     ListParams,
     MessageParams,
     Nothing,
     Params,
     ReadParams,
+    ReleaseParams,
     SendParams,
     UpdateParams,
 )
 from herd.coordinator.delivery import Query
 from herd.coordinator.sending import Submission
 from herd.coordinator.shapes import shape_message, shape_receipt, shape_status
+from herd.coordinator.subscription import Subscription
 from herd.core.errors import InvalidParams, MethodNotFound
 from herd.core.identity import TERMINAL
 from herd.mail.receipts import PENDING
@@ -74,14 +77,17 @@ class AdapterApi:
         self._command = command
         self._binding = asyncio.Lock()
         self._served: set[Coordinator] = set()
+        self._subscription = Subscription()
+        self._connection: Connection | None = None
 
     async def request(
         self,
-        connection: Connection | None,  # noqa: ARG002 - one adapter, one object: it need not know which
+        connection: Connection | None,
         method: str,
         params: dict[str, Any],
     ) -> dict[str, Any]:
         """See `Handler.request`; an adapter inside the coordinator's own process has no connection."""
+        self._connection = connection
         if method == "session.bind":
             return await self._bound(checked(BindParams, params))
         serve = _METHODS.get(method)
@@ -100,6 +106,7 @@ class AdapterApi:
 
     def ended(self) -> None:
         """Give back what this adapter holds without evidence; call it when it has ended."""
+        self._subscription.end()
         for coordinator in self._served:
             coordinator.delivery.release(self)
 
@@ -116,7 +123,7 @@ class AdapterApi:
         return {"target": me.target, "role": me.role, "kind": me.kind, "instance_id": me.instance_id}
 
     async def _update(self, coordinator: "Coordinator", params: UpdateParams) -> dict[str, Any]:
-        coordinator.update(cwd=params.cwd, name=params.name, activity=params.activity)
+        coordinator.update(**params.model_dump())
         return {}
 
     async def _whoami(self, coordinator: "Coordinator", _: Nothing) -> dict[str, Any]:
@@ -167,8 +174,21 @@ class AdapterApi:
         await coordinator.delivery.confirm(self, params.message_ids, params.evidence)
         return {}
 
+    async def _drain(self, coordinator: "Coordinator", params: DrainParams) -> dict[str, Any]:
+        return (await coordinator.delivery.drain(self, params.most))._asdict()
+
+    async def _release(self, coordinator: "Coordinator", params: ReleaseParams) -> dict[str, Any]:
+        if params.counted:
+            coordinator.delivery.release(self, params.message_ids)
+        else:
+            await coordinator.delivery.put_back(self, params.message_ids)
+        return {}
+
+    async def _subscribe(self, coordinator: "Coordinator", _: Nothing) -> dict[str, Any]:
+        return self._subscription.begin(coordinator, self._connection)
+
     async def _status(self, coordinator: "Coordinator", params: MessageParams) -> dict[str, Any]:
-        return shape_status(*await coordinator.status(params.message_id))
+        return await coordinator.status(params.message_id)
 
     async def _cancel(self, coordinator: "Coordinator", params: MessageParams) -> dict[str, Any]:
         return shape_status(await coordinator.cancel(params.message_id))
@@ -180,7 +200,10 @@ _METHODS: dict[str, tuple[type[Params], Any]] = {
     "session.list": (ListParams, AdapterApi._list),  # noqa: SLF001
     "session.send": (SendParams, AdapterApi._send),  # noqa: SLF001
     "session.read": (ReadParams, AdapterApi._read),  # noqa: SLF001
+    "session.drain": (DrainParams, AdapterApi._drain),  # noqa: SLF001
     "session.confirm": (ConfirmParams, AdapterApi._confirm),  # noqa: SLF001
+    "session.release": (ReleaseParams, AdapterApi._release),  # noqa: SLF001
+    "session.subscribe": (Nothing, AdapterApi._subscribe),  # noqa: SLF001
     "session.status": (MessageParams, AdapterApi._status),  # noqa: SLF001
     "session.cancel": (MessageParams, AdapterApi._cancel),  # noqa: SLF001
 }

@@ -12,6 +12,9 @@ from herd.core.limits import (
     CONFIRMED_AT_ONCE,
     CURSOR_CHARACTERS,
     CWD_CHARACTERS,
+    DRAIN_CHARACTERS,
+    DRAIN_GREATEST_CHARACTERS,
+    DRAIN_LEAST_CHARACTERS,
     LABEL_CHARACTERS,
     QUERY_CHARACTERS,
     READ_WAIT_MS,
@@ -51,6 +54,8 @@ class UpdateParams(Params):
     cwd: Cwd | None = None
     name: Label | None = None
     activity: Annotated[str, Field(pattern="^(idle|working|waiting|away)$")] | None = None
+    person_prompted: bool = False
+    turn_ended: bool = False
 
 
 class ListParams(Params):
@@ -88,6 +93,19 @@ class ConfirmParams(Params):
 
     message_ids: Annotated[list[MessageId], Field(max_length=CONFIRMED_AT_ONCE)]
     evidence: Label
+
+
+class ReleaseParams(Params):
+    """What `session.release` takes."""
+
+    message_ids: Annotated[list[MessageId], Field(max_length=CONFIRMED_AT_ONCE)]
+    counted: bool = True
+
+
+class DrainParams(Params):
+    """What `session.drain` takes."""
+
+    most: Annotated[int, Field(ge=DRAIN_LEAST_CHARACTERS, le=DRAIN_GREATEST_CHARACTERS)] = DRAIN_CHARACTERS
 
 
 class MessageParams(Params):

@@ -7,6 +7,7 @@ kernel gives the lock, and until then sleeps in one blocking call.
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from herd.coordinator.coordinator import Coordinator, coordinate
 from herd.coordinator.opening import Opening
@@ -27,13 +28,21 @@ _log = logging.getLogger("herd.coordinator.binding")
 _STANDBY = "This process takes over by itself when that one ends; call again then, or use that one."
 
 
+Changed = Callable[[Coordinator | None], None]
+"""Told each coordinator as soon as it serves, also one that took over from standby, and None once it ends."""
+
+
 class Binding:
     """The session of this process, if any.
 
     Resource handling: `close` must be awaited; it ends the session in order.
+
+    Args:
+        changed: Told which coordinator serves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Changed = lambda _: None) -> None:
+        self._changed = changed
         self._tenure: _Tenure | None = None
         self._standby = Standby()
         self._changing = asyncio.Lock()
@@ -66,7 +75,7 @@ class Binding:
         async with self._changing:
             if self._tenure is None or not self._tenure.serves(opening.session):
                 await self._leave()
-                self._tenure = _Tenure(opening, self._standby)
+                self._tenure = _Tenure(opening, self._standby, self._changed)
             return await self._tenure.opened()
 
     def refused(self, fault: Exception) -> None:
@@ -90,9 +99,11 @@ class _Tenure:
     Args:
         opening: What the session is opened with.
         standby: Waits for a session that is held elsewhere.
+        changed: Told which coordinator serves.
     """
 
-    def __init__(self, opening: Opening, standby: Standby) -> None:
+    def __init__(self, opening: Opening, standby: Standby, changed: Changed) -> None:
+        self._changed = changed
         self._opening = opening
         self._standby = standby
         self._end = asyncio.Event()
@@ -144,9 +155,11 @@ class _Tenure:
         try:
             async with coordinate(self._opening) as coordinator:
                 self._coordinator = coordinator
+                self._changed(coordinator)
                 self._tried.set()
                 await self._end.wait()
                 self._coordinator = None
+                self._changed(None)  # while it can still be asked to let go what is held
         except Exception as fault:  # noqa: BLE001 - whatever it was, the tools have to tell it
             return _as_refusal(fault)
         finally:

@@ -81,6 +81,11 @@ class LocalCarrier:
             HerdError: its socket could not be reached or proved.
         """
         local = self._local
+        connection = local.connections.open_to(key)
+        if connection is not None and (
+            name is None or not is_peer_id(name) or name in names_of(connection.principal.record)
+        ):
+            return ConnectionReach(connection)
         record = local.registry.record(key)
         if record is not None and local.registry.lives(record):
             if name is not None and is_peer_id(name) and name not in names_of(record):

@@ -13,7 +13,8 @@ from herd.coordinator.tasks import Tasks
 from herd.core.errors import DeliveryUnknown, PeerOffline, QueueFull, UnsupportedProtocol
 from herd.core.limits import PROTOCOL_VERSION, RETRY_WHEN_FULL_MS, Limits
 from herd.presence.record import Record
-from herd.presence.registry import Registry, Stamp
+from herd.presence.registry import Registry
+from herd.presence.stamps import Stamp
 from herd.rpc.connection import Connection, Handler
 from herd.rpc.handshake import ClientHandshake, Identity, NonceMemory
 from herd.rpc.unix import dial
@@ -32,6 +33,11 @@ def peer_on_record(registry: Registry, key: str) -> Peer | None:
     stamp = registry.stamp(key)
     record = registry.record(key)
     return None if stamp is None or record is None else Peer(record, stamp)
+
+
+def is_same(one: Record, other: Record) -> bool:
+    """Tell whether two records are of one instance, by its id and the key that proves it."""
+    return (one.instance_id, one.public_key) == (other.instance_id, other.public_key)
 
 
 class Connections:
@@ -66,6 +72,7 @@ class Connections:
         self._limits = limits
         self._connected = connected
         self._open: dict[str, Connection] = {}
+        self._by_key: dict[str, Connection] = {}
         self._dialled: set[Connection] = set()
         self._coming = 0
         self._dialling = Lanes()
@@ -74,6 +81,7 @@ class Connections:
         """Keep a connection whose other end has proved itself."""
         connection.principal = peer
         self._open[peer.record.instance_id] = connection
+        self._by_key[peer.record.key] = connection
         self._connected(peer)
 
     def ended(self, connection: Connection) -> None:
@@ -82,6 +90,20 @@ class Connections:
         peer = connection.principal
         if isinstance(peer, Peer) and self._open.get(peer.record.instance_id) is connection:
             del self._open[peer.record.instance_id]
+        if isinstance(peer, Peer) and self._by_key.get(peer.record.key) is connection:
+            del self._by_key[peer.record.key]
+
+    def open_to(self, key: str) -> Connection | None:
+        """Give the open connection to the instance of a session that is on record now, by one stat.
+
+        None where there is none, or where the record is another one than that which the connection proved:
+        whether the same instance wrote it anew is then to be read.
+        """
+        connection = self._by_key.get(key)
+        if connection is None or connection.closed:
+            return None
+        known: Peer = connection.principal
+        return connection if self._registry.stamp(key) == known.stamp else None
 
     async def to(self, record: Record) -> Connection:
         """Give the connection to an instance, dialling where there is none.
@@ -95,7 +117,15 @@ class Connections:
             connection = self._open.get(record.instance_id)
             if connection is None or connection.closed:
                 connection = await self._dial(record.key, record.instance_id)
+            else:
+                self._renew(connection, record.key)
         return connection
+
+    def _renew(self, connection: Connection, key: str) -> None:
+        """Note the version of the record that the instance at the other end has now."""
+        peer, known = peer_on_record(self._registry, key), connection.principal
+        if peer is not None and isinstance(known, Peer) and is_same(peer.record, known.record):
+            connection.principal = peer
 
     async def _dial(self, key: str, instance_id: str) -> Connection:
         # Read again: the call may have waited for another's attempt.

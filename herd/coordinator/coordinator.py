@@ -17,6 +17,7 @@ from herd.coordinator.door import Door
 from herd.coordinator.joining import CAPABILITIES, Joined
 from herd.coordinator.opening import Locks, Opening, remove_former_socket, settled_session_file, take_locks
 from herd.coordinator.presenting import Presenting, publisher_of
+from herd.coordinator.shapes import shape_status
 from herd.coordinator.tasks import Tasks, in_thread
 from herd.core.build import running_build
 from herd.core.errors import HerdError
@@ -28,6 +29,7 @@ from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import PENDING
 from herd.mail.routes import Progress
+from herd.presence.entries import undrained_minutes
 from herd.presence.session_file import SessionFile
 from herd.rpc.connection import Connection
 
@@ -121,14 +123,46 @@ class Coordinator(Joined):
             "build": running_build()._asdict(),
         }
 
-    def update(self, *, cwd: str | None, name: str | None, activity: str | None) -> None:
-        """Take what the host reports; see `Presenting.update`."""
-        assert self._presenting is not None, "start() came first"
-        self._presenting.update(cwd=cwd, name=name, activity=activity)
+    def update(
+        self,
+        *,
+        cwd: str | None = None,
+        name: str | None = None,
+        activity: str | None = None,
+        person_prompted: bool = False,
+        turn_ended: bool = False,
+    ) -> None:
+        """Take what the host reports; see `Presenting.update`.
 
-    async def status(self, message_id: str) -> tuple[Outgoing, str | None]:
+        Args:
+            cwd: The session's folder now.
+            name: Its name now.
+            activity: What it does now: idle, working, waiting or away.
+            person_prompted: A person has written in it.
+            turn_ended: A turn of it has ended, however it went.
+        """
+        assert self._presenting is not None, "start() came first"
+        if person_prompted:
+            self.thread.prompted()
+        if turn_ended:
+            self.attention.turn_ended()
+        if (cwd, name, activity) != (None, None, None):
+            self._presenting.update(cwd=cwd, name=name, activity=activity)
+        if activity is not None:
+            self.attention.reported(activity)
+
+    def show_undrained(self, since: int | None) -> None:
+        """See `Joined.show_undrained`."""
+        if self._presenting is not None:
+            self._presenting.undrained(since)
+
+    async def status(self, message_id: str) -> dict[str, Any]:
         """Give what is known of a message this session sent; see `Asking.status`."""
-        return await self.asking.status(message_id)
+        row, refusal = await self.asking.status(message_id)
+        record = self.registry.record(row.recipient_key)
+        running = record if record is not None and self.registry.lives(record) else None
+        now = self.opening.clock.wall_ms()
+        return shape_status(row, refusal, undrained_minutes(running, now, row.receipt.accepted_at or 0))
 
     async def cancel(self, message_id: str) -> Outgoing:
         """Take back a message that no mailbox has; see `Asking.cancel`."""
@@ -230,6 +264,8 @@ class Coordinator(Joined):
             for row in self._left or []:
                 self.routes.add(row)
             self.tasks.create_task(self.owing.start())
+            if self.mailbox.custody_id is not None:
+                self.undrained.waits()
 
     async def _moved(self, endpoint: str) -> None:
         assert self._presenting is not None, "start() came first"

@@ -6,23 +6,23 @@ for a person. While a reader still holds a message nobody else is given it.
 """
 
 import asyncio
-import sqlite3
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from herd.coordinator.health import Health
-from herd.coordinator.shapes import shape_message, shape_receipt, size_of
-from herd.coordinator.told import Told
+from herd.coordinator.holding import Holding, News
+from herd.coordinator.rooms import AnswerRoom, Drained, Room, TextRoom
+from herd.coordinator.shapes import shape_message, shape_receipt
 from herd.core.clock import Clock, first_of
 from herd.core.errors import NoSession, ResourceBusy, UnknownTarget
-from herd.core.limits import ANSWER_BYTES, HANDOVERS, READ_BYTES
+from herd.core.limits import DRAIN_CHARACTERS, HANDOVERS
 from herd.mail import inbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import ACCEPTED, REJECTED
-from herd.mail.steps import EVIDENCE_AFTER, EVIDENCE_BEFORE, HANDOVER_AFTER, HANDOVER_BEFORE, Step, no_step
+from herd.mail.steps import Step, no_step
 from roles.model import Allowed, Denied, Verdict, require
 
 __all__ = ["Delivery", "Handed", "Query", "shape_message", "shape_receipt"]
@@ -48,14 +48,14 @@ class Handed(NamedTuple):
     more: bool
 
 
-class Delivery:
+class Delivery(Holding):
     """The one place that takes messages out of the inbox.
 
     Args:
         mailbox: The session's own.
         health: Nothing is handed over while this session is unhealthy.
         judge: Asked about each message again at its delivery, by its sender as acceptance verified it.
-        changed: Told each row whose receipt changed, so that its sender is told.
+        news: Who is told what happens to received messages.
         hold: Takes the authority lock shared, around each verdict and the count that rests on it.
         clock: Says when.
         step: The fault-test seam.
@@ -66,23 +66,19 @@ class Delivery:
         mailbox: Mailbox,
         health: Health,
         judge: Callable[[Incoming], Verdict],
-        changed: Callable[[Incoming], None],
+        news: News,
         *,
         hold: Callable[[], Awaitable[AbstractContextManager[object]]],
         clock: Clock,
         step: Step = no_step,
     ) -> None:
-        self._mailbox = mailbox
+        super().__init__(mailbox, news, clock=clock, step=step)
         self._health = health
         self._judge = judge
-        self._changed = changed
         self._hold = hold
-        self._clock = clock
-        self._step = step
-        self._told = Told(mailbox)
-        self._holders: dict[int, Hashable] = {}
+        self._announced: set[int] = set()
         self._reading = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._happened = asyncio.Event()
         self._over = False
 
     def end(self) -> None:
@@ -92,8 +88,13 @@ class Delivery:
 
     def arrived(self) -> None:
         """Wake whoever waits: a message was accepted, or a receipt changed."""
-        self._news.set()
-        self._news = asyncio.Event()
+        self._happened.set()
+        self._happened = asyncio.Event()
+
+    def waits(self) -> None:
+        """Take note that a message waits that did not before: accepted just now, or given back."""
+        self.arrived()
+        super().waits()
 
     async def read(self, reader: Hashable, query: Query, *, person: bool = False) -> Handed:
         """Hand over what waits, or wait for something to come.
@@ -110,75 +111,42 @@ class Delivery:
         """
         deadline = self._clock.elapsed() + query.wait_ms / 1000
         while True:
-            news = self._news  # before looking, so that nothing committed in between is missed
+            happened = self._happened  # before looking, so that nothing committed in between is missed
             handed = await self._take(reader, query, person=person)
             left = deadline - self._clock.elapsed()
             if handed.messages or handed.receipts or left <= 0:
                 return handed
-            await first_of(news, self._clock, left)
+            await first_of(happened, self._clock, left)
 
-    async def confirm(self, reader: Hashable | None, message_ids: Sequence[str], evidence: str) -> None:
-        """Record evidence that the host has these messages; unknown or settled ones change nothing.
+    async def drain(self, reader: Hashable, most: int = DRAIN_CHARACTERS) -> Drained:
+        """Hand over what waits as one text for a model, and wait for nothing.
 
         Args:
-            reader: Confirm only what this reader holds, where several messages bear one id; None for all.
-            message_ids: The messages.
-            evidence: What proves it, in a word or two.
+            reader: Who takes it, as in `read`.
+            most: Characters of the text. A message that alone is longer stays, and the text says so once.
+
+        Raises:
+            HerdError: the mailbox cannot be read, or the session is unhealthy.
         """
+        self._require_open()
+        room = TextRoom(most, self._announced)
+        async with self._reading:
+            chosen, more = await self._handed(reader, Query(), room, person=False)
+        return Drained(room.text(), [row.message_id for row in chosen], more)
 
-        def chosen(connection: sqlite3.Connection) -> list[int]:
-            rows = [row for one in message_ids for row in inbox.by_id(connection, one)]
-            return [row.sequence for row in rows if self._may_confirm(reader, row)]
-
-        await self._confirm(chosen, evidence)
-        if reader is not None:
-            await self._told.told(reader)
-
-    async def confirm_held(self, reader: Hashable, evidence: str) -> None:
-        """Record evidence that the host has everything that a reader still holds."""
-        held = [number for number, holder in self._holders.items() if holder == reader]
-        if held:
-            await self._confirm(lambda _: held, evidence)
-        await self._told.told(reader)
-
-    async def _confirm(self, chosen: Callable[[sqlite3.Connection], list[int]], evidence: str) -> None:
-        now = self._clock.wall_ms()
-
-        def work(connection: sqlite3.Connection) -> list[Incoming]:
-            return inbox.confirm(connection, chosen(connection), evidence, now)
-
-        self._step(EVIDENCE_BEFORE)
-        rows = await self._mailbox.read(work) or []
-        self._step(EVIDENCE_AFTER)
-        self.settled(rows)
-
-    def settled(self, rows: Iterable[Incoming]) -> None:
-        """Take note of rows that have just become delivered, however the evidence came."""
-        for row in rows:
-            self._holders.pop(row.sequence, None)
-            self._changed(row)
-
-    def release(self, reader: Hashable) -> None:
-        """Take back what a reader that has ended holds without evidence, so that it is given again."""
-        self._told.forget(reader)
-        released = [number for number, holder in self._holders.items() if holder == reader]
-        for number in released:
-            del self._holders[number]
-        if released:
-            self.arrived()
-
-    async def _take(self, reader: Hashable, query: Query, *, person: bool) -> Handed:
+    def _require_open(self) -> None:
         if self._over:
             raise NoSession(
                 "this session has ended here, or the process was bound to another one", hint="Read again."
             )
         self._health.require()
+
+    async def _take(self, reader: Hashable, query: Query, *, person: bool) -> Handed:
+        self._require_open()
         async with self._reading:
             if query.message_id is not None:
                 return await self._take_one(reader, query.message_id, query)
-            with await self._hold():
-                chosen, more = await self._chosen(query, person=person)
-                await self._hand_over(reader, chosen)
+            chosen, more = await self._handed(reader, query, AnswerRoom(), person=person)
             changed = await self._told.changed(
                 reader, query.after, message_id=query.reply_to, target=query.sender
             )
@@ -202,18 +170,23 @@ class Delivery:
             await self._hand_over(reader, [row for row in open_ones if row.sequence not in self._holders])
         return Handed(chosen, [], await self._told.cursor(), more=False)
 
-    async def _chosen(self, query: Query, *, person: bool) -> tuple[list[Incoming], bool]:
-        """Choose what to hand over now, and tell whether more waits than one answer carries."""
+    async def _handed(
+        self, reader: Hashable, query: Query, room: Room, *, person: bool
+    ) -> tuple[list[Incoming], bool]:
+        """Hand over what waits and has room, under the verdicts' lock; tells whether more waits."""
+        with await self._hold():
+            chosen, more = await self._chosen(query, room, person=person)
+            await self._hand_over(reader, chosen)
+        return chosen, more
+
+    async def _chosen(self, query: Query, room: Room, *, person: bool) -> tuple[list[Incoming], bool]:
         chosen: list[Incoming] = []
-        text = whole = 0
         for row in await self._mailbox.read(inbox.undelivered) or []:
             if not (self._is_free(row, person=person) and _asked_for(row, query)):
                 continue
             if not isinstance(await self._verdict(row), Allowed):
                 continue
-            text += len(row.content.encode())
-            whole += size_of(shape_message(row))
-            if chosen and (text > READ_BYTES or whole > ANSWER_BYTES):
+            if not room.takes(row):
                 return chosen, True
             chosen.append(row)
         return chosen, False
@@ -227,23 +200,11 @@ class Delivery:
                 lambda connection: inbox.refuse(connection, row.sequence, "ELIGIBILITY_DENIED", now)
             )
             if refused is not None:
-                self._changed(refused)
+                self._news.changed(refused)
         return verdict
 
     def _is_free(self, row: Incoming, *, person: bool) -> bool:
         return row.sequence not in self._holders and (person or row.handovers < HANDOVERS)
-
-    def _may_confirm(self, reader: Hashable | None, row: Incoming) -> bool:
-        return row.handovers > 0 and (reader is None or self._holders.get(row.sequence) in {None, reader})
-
-    async def _hand_over(self, reader: Hashable, rows: list[Incoming]) -> None:
-        if not rows:
-            return
-        numbers = [row.sequence for row in rows]
-        self._step(HANDOVER_BEFORE)
-        await self._mailbox.run(lambda connection: inbox.count_handovers(connection, numbers))
-        self._holders.update(dict.fromkeys(numbers, reader))
-        self._step(HANDOVER_AFTER)
 
 
 def _asked_for(row: Incoming, query: Query) -> bool:

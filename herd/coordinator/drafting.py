@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from herd.coordinator.listing import Recipient
 from herd.coordinator.own import Own
+from herd.coordinator.thread import Answered, Thread
 from herd.core.clock import Clock
-from herd.core.errors import InvalidReply
+from herd.core.errors import AutomaticReplyLimit, InvalidReply
 from herd.core.identity import derived_message_id
 from herd.core.limits import CONVERSATION_DEPTH
 from herd.core.paths import Layout
@@ -16,8 +17,8 @@ from herd.mail import outbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import PENDING, Receipt
-from herd.mail.wire import content_digest, require_fitting
-from herd.presence.session_file import read_session_file
+from herd.mail.wire import Conversation, content_digest, require_fitting
+from herd.presence.session_file import SessionFiles
 
 
 class Submission(NamedTuple):
@@ -38,11 +39,13 @@ class Drafting:
         layout: The folders of this machine.
         own: The session.
         mailbox: Its mailbox, which holds what may be answered.
+        thread: Its place in its conversations.
         clock: Says when.
     """
 
-    def __init__(self, layout: Layout, own: Own, mailbox: Mailbox, *, clock: Clock) -> None:
-        self._layout = layout
+    def __init__(self, layout: Layout, own: Own, mailbox: Mailbox, thread: Thread, *, clock: Clock) -> None:
+        self._thread = thread
+        self._files = SessionFiles(layout)
         self._own = own
         self._mailbox = mailbox
         self._clock = clock
@@ -61,13 +64,13 @@ class Drafting:
 
         Raises:
             InvalidReply: it answers no message that came from that target.
+            AutomaticReplyLimit: other sessions alone have led to it, for too many steps.
             MessageTooLarge: it is over its bound.
         """
-        correlation, conversation, depth = message_id, message_id, 0
-        if submission.reply_to is not None:
-            correlation, conversation, received = await self._answered(submission.reply_to, recipient)
-            depth = min(received + 1, CONVERSATION_DEPTH)
-        file = read_session_file(self._layout, recipient.key)
+        answered = await self._answered(submission.reply_to, recipient)
+        correlation = answered.correlation_id if answered else message_id
+        conversation = await self._conversation(message_id, answered)
+        file = self._files.read(recipient.key)
         row = Outgoing(
             position=0,
             message_id=message_id,
@@ -79,8 +82,8 @@ class Drafting:
             topic=submission.topic,
             reply_to=submission.reply_to,
             correlation_id=correlation,
-            conversation_id=conversation,
-            depth=depth,
+            conversation_id=conversation.id,
+            depth=min(conversation.depth, CONVERSATION_DEPTH),
             no_reply_needed=submission.no_reply_needed,
             created_at=self._clock.wall_ms(),
             custody_id=file.custody_id if file else None,
@@ -89,11 +92,22 @@ class Drafting:
         require_fitting(row.envelope())
         return row
 
-    async def _answered(self, reply_to: str, recipient: Recipient) -> tuple[str, str, int]:
-        """Give correlation id, conversation id and depth of the message that is answered."""
+    async def _conversation(self, message_id: str, answered: Answered | None) -> Conversation:
+        try:
+            return self._thread.conversation(message_id, answered)
+        except AutomaticReplyLimit:
+            sent = await self._mailbox.read(lambda connection: outbox.find(connection, message_id))
+            if sent is None:
+                raise
+            # The call is made again, and its message was queued within the limit.
+            return Conversation.model_construct(id=sent.conversation_id, depth=sent.depth)
+
+    async def _answered(self, reply_to: str | None, recipient: Recipient) -> Answered | None:
+        if reply_to is None:
+            return None
         found = await self._mailbox.read(
             lambda connection: outbox.require_reply(connection, reply_to, recipient.key)
         )
         if found is None:
             raise InvalidReply("no message has come to this session yet")
-        return found
+        return Answered(*found)

@@ -10,11 +10,13 @@ import uuid
 from abc import ABC, abstractmethod
 
 from herd.coordinator.asking import Asking
+from herd.coordinator.attention import Attention
 from herd.coordinator.authority import Authority
 from herd.coordinator.carrier import Local, LocalCarrier
 from herd.coordinator.connections import Connections, Peer
 from herd.coordinator.delivery import Delivery
 from herd.coordinator.health import Health
+from herd.coordinator.holding import News
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.listening import Listening
 from herd.coordinator.listing import Listing
@@ -24,7 +26,10 @@ from herd.coordinator.own import Own, party_of
 from herd.coordinator.peers import Inner, PeerHandler
 from herd.coordinator.sending import Sending
 from herd.coordinator.tasks import Tasks
+from herd.coordinator.thread import Thread
+from herd.coordinator.undrained import Undrained
 from herd.coordinator.waiting import Waiting
+from herd.core.config import IDLE_AUTO
 from herd.core.identity import DEFAULT_TERMINAL, TERMINAL, generated_name
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
@@ -100,6 +105,10 @@ class Joined(ABC):
         """Take note of what became of a sent message, now that it is written down."""
 
     @abstractmethod
+    def show_undrained(self, since: int | None) -> None:
+        """Show since when mail has waited for the host, in milliseconds since the epoch."""
+
+    @abstractmethod
     def learnt(self, row: Outgoing) -> None:
         """Take note of what was asked about a sent message and is written down."""
 
@@ -148,14 +157,25 @@ class Joined(ABC):
         opening = self.opening
         clock, step = opening.clock, opening.step
         self.mailbox = Mailbox(opening.layout, file, health=self.health.observed, step=step)
+        self.thread = Thread(opening.limits.automatic_replies)
+        self.undrained = Undrained(self.mailbox, self.tasks, clock=clock, show=self.show_undrained)
         self.delivery = Delivery(
             self.mailbox,
             self.health,
             self._judged,
-            self.row_changed,
+            News(self.row_changed, self._waits, self._handed),
             hold=self.authority.hold,
             clock=clock,
             step=step,
+        )
+        self.attention = Attention(
+            self.mailbox,
+            self.delivery.held,
+            self.thread,
+            self.tasks,
+            clock=clock,
+            wakes_per_hour=opening.limits.wakes_per_hour if opening.idle == IDLE_AUTO else 0,
+            deepest=opening.limits.automatic_replies,
         )
         self.listing = Listing(opening.layout, self.registry, self.authority, self.own, self.mailbox, clock)
 
@@ -198,6 +218,7 @@ class Joined(ABC):
             self.carrier,
             self.routes,
             self.tasks,
+            self.thread,
             evidenced=self.delivery.settled,
             clock=opening.clock,
             step=opening.step,
@@ -205,6 +226,14 @@ class Joined(ABC):
         self.asking = Asking(
             self.mailbox, self.carrier, self.routes, recorded=self.learnt, clock=opening.clock
         )
+
+    def _waits(self) -> None:
+        self.undrained.waits()
+        self.attention.look()
+
+    def _handed(self, rows: list[Incoming]) -> None:
+        self.thread.handed(rows)
+        self.undrained.handed()
 
     def _judged(self, row: Incoming) -> Verdict:
         return self.authority.judge.verdict(party_of(row.sender), self.own.as_party())

@@ -6,6 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
+from herd.coordinator.bearers import Bearers
 from herd.coordinator.own import Own
 from herd.coordinator.shapes import size_of
 from herd.core.clock import Clock
@@ -58,6 +59,8 @@ class Listing:
         self._own = own
         self._mailbox = mailbox
         self._clock = clock
+        self._bearers = Bearers(layout)
+        self._seen: dict[str, Shown] = {}
 
     async def page(self, query: str | None, cursor: str | None, *, show: bool) -> dict[str, Any]:
         """Give one page of the peers this session may write to, in the order of their targets.
@@ -95,9 +98,14 @@ class Listing:
         self._require_other(target)
         if not (is_target(target) or is_peer_id(target)):
             raise UnknownTarget(f"{printable(target)!r} is no target; names and paths are not accepted")
-        peer = await self._mailbox.read(lambda connection: shown.find(connection, target))
+        peer = self._seen.get(target)
+        if peer is None:
+            peer = await self._mailbox.read(lambda connection: shown.find(connection, target))
         if peer is None:
             raise UnknownTarget(f"{target} was not shown to this session")
+        self._seen[target] = peer
+        if is_target(target) and self._bearers.of(target) <= {peer.key}:
+            return Recipient(target, peer.key)
         if any(key != peer.key for key in self._with_target(target)):
             raise AmbiguousTarget(f"two sessions of this machine have the target {target}")
         return Recipient(target, peer.key)
@@ -148,6 +156,7 @@ class Listing:
             if entry["target"] not in known
         ]
         if new:
+            self._seen.clear()  # the table holds so many, and forgets those seen longest ago
             now = self._clock.wall_ms()
             await self._mailbox.run(lambda connection: shown.remember(connection, new, now))
 

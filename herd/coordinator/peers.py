@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
-from herd.coordinator.connections import Connections, Peer, peer_on_record
+from herd.coordinator.connections import Connections, Peer, is_same, peer_on_record
 from herd.coordinator.delivery import Delivery
 from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
@@ -148,7 +148,7 @@ class PeerHandler:
         if registry.stamp(key) == known.stamp:
             return known.record
         peer = peer_on_record(registry, key)
-        if peer is None or not _is_same(peer.record, known.record):
+        if peer is None or not is_same(peer.record, known.record):
             connection.finish()
             raise AuthenticationFailed("your instance is no longer on record")
         connection.principal = peer
@@ -183,7 +183,7 @@ class PeerHandler:
                 accepted = await inner.mailbox.run(self._acceptance(envelope, sender))
                 inner.step(INBOX_AFTER)
         if accepted.new:
-            inner.delivery.arrived()
+            inner.delivery.waits()
             if envelope.reply_to is not None:
                 await self._answered(envelope.reply_to)
         return accepted
@@ -240,7 +240,3 @@ class PeerHandler:
         if is_peer_id(to):
             raise TargetEnded(f"this session's instance is no longer {to}")
         raise UnknownTarget(f"this session is not {to}")
-
-
-def _is_same(one: Record, other: Record) -> bool:
-    return (one.instance_id, one.public_key) == (other.instance_id, other.public_key)

@@ -48,6 +48,7 @@ class Presenting:
         self._labels = Whereabouts()
         self._activity: str | None = None
         self._since: int | None = None
+        self._undrained: int | None = None
 
     def publish(self) -> None:
         """Begin a new generation with what is known now, and look the labels up behind it."""
@@ -89,6 +90,11 @@ class Presenting:
         if moved:
             self._tasks.create_task(self._enrich())
 
+    def undrained(self, since: int | None) -> None:
+        """Show since when mail has waited for the host, in milliseconds since the epoch; None: none does."""
+        self._undrained = since
+        self._relabel()
+
     def _relabel(self) -> None:
         claim = self._publisher.claim
         self._write(lambda: self._publisher.enrich(claim, lambda _: self._presence()))
@@ -128,6 +134,7 @@ class Presenting:
             pane_id=place.pane_id,
             tab_id=place.tab_id,
             workspace_id=place.workspace_id,
+            undrained_since=self._undrained,
         )
 
 

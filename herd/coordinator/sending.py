@@ -18,6 +18,7 @@ from herd.coordinator.lanes import Lanes
 from herd.coordinator.listing import Listing, Recipient
 from herd.coordinator.own import Own
 from herd.coordinator.tasks import Tasks
+from herd.coordinator.thread import Thread
 from herd.core.clock import Clock, first_of
 from herd.core.errors import EligibilityUnverified
 from herd.core.limits import SEND_WAIT_MS
@@ -74,6 +75,7 @@ class Sending:
         routes: Has what was queued carried.
         evidenced: Told the received rows of which a reply is the evidence that the host has them.
         tasks: Finishes what a caller that went away had begun.
+        thread: The session's place in its conversations.
         clock: Says when.
         step: The fault-test seam.
     """
@@ -90,6 +92,7 @@ class Sending:
         carrier: LocalCarrier,
         routes: Routes,
         tasks: Tasks,
+        thread: Thread,
         *,
         evidenced: Callable[[list[Incoming]], None],
         clock: Clock,
@@ -108,7 +111,7 @@ class Sending:
         self._tasks = tasks
         self._clock = clock
         self._step = step
-        self._drafting = Drafting(layout, own, mailbox, clock=clock)
+        self._drafting = Drafting(layout, own, mailbox, thread, clock=clock)
         self._lanes = Lanes()
         self._waiting: dict[str, list[_Told]] = {}
 
@@ -167,8 +170,7 @@ class Sending:
         now = self._clock.wall_ms()
 
         def work(connection: sqlite3.Connection) -> _Queued:
-            new = outbox.find(connection, draft.message_id) is None
-            row = outbox.enqueue(connection, draft)
+            row, new = outbox.enqueued(connection, draft)
             return _Queued(row, new, _confirmed_by(connection, draft, now))
 
         self._health.require()

@@ -21,6 +21,7 @@ def shape_message(row: Incoming, offset: int = 0) -> dict[str, Any]:
     optional: dict[str, Any] = {
         "topic": row.topic,
         "reply_to": row.reply_to,
+        "correlation_id": row.correlation_id if row.correlation_id != row.message_id else None,
         "again": True if row.handovers > 0 and row.receipt.state == ACCEPTED else None,
         "no_reply_needed": row.no_reply_needed or None,
     }
@@ -49,19 +50,21 @@ def shape_receipt(row: Outgoing) -> dict[str, Any]:
     }
 
 
-def shape_status(row: Outgoing, refusal: str | None = None) -> dict[str, Any]:
+def shape_status(row: Outgoing, refusal: str | None = None, undrained: int | None = None) -> dict[str, Any]:
     """Give a receipt as `session.status` and `herd status` show it.
 
     Args:
         row: The outbox row.
         refusal: The code of the last refusal, for a message that is still pending and was refused.
+        undrained: The minutes for which the recipient's host has left it lying, where it has.
     """
     receipt = row.receipt
     outcome = refusal if receipt.state == PENDING else receipt.outcome
     times = {
         step: shown_time(getattr(receipt, step)) for step in ("accepted_at", "delivered_at", "replied_at")
     }
-    shape = {**receipt._asdict(), **times, "outcome": outcome}
+    lying = undrained if receipt.state == ACCEPTED else None
+    shape = {**receipt._asdict(), **times, "outcome": outcome, "undrained_minutes": lying}
     return {name: value for name, value in shape.items() if value is not None}
 
 

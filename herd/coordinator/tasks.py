@@ -43,17 +43,7 @@ class Tasks:
         Raises:
             PeerOffline: the coordinator has ended; nothing is begun.
         """
-        guarded = _guarded(work)
-        try:
-            task = self._group.create_task(guarded)
-        except RuntimeError:
-            guarded.close()
-            work.close()
-            raise PeerOffline("this session's coordinator has ended") from None
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        task.add_done_callback(lambda _: work.close())  # it has not begun if it was cancelled at once
-        return task
+        return self._begin(_guarded(work), work, lambda: None)
 
     async def finish(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a piece of work to its end even when the caller is cancelled while waiting for it.
@@ -63,14 +53,7 @@ class Tasks:
             BaseException: whatever the work raised.
         """
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        told = _told(work, outcome)
-        try:
-            task = self.create_task(told)
-        except PeerOffline:
-            work.close()
-            raise
-        task.add_done_callback(lambda _: work.close())
-        task.add_done_callback(lambda _: outcome.cancel())
+        self._begin(_told(work, outcome), work, outcome.cancel)
         return await outcome
 
     async def cancel(self) -> None:
@@ -79,6 +62,25 @@ class Tasks:
             for task in list(self._running):
                 task.cancel()
             await asyncio.wait(self._running)
+
+    def _begin(
+        self, run: Coroutine[Any, Any, None], work: Coroutine[Any, Any, Any], over: Callable[[], object]
+    ) -> asyncio.Task[None]:
+        try:
+            task = self._group.create_task(run)
+        except RuntimeError:
+            run.close()
+            work.close()
+            raise PeerOffline("this session's coordinator has ended") from None
+        self._running.add(task)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._running.discard(task)
+            work.close()  # it has not begun if it was cancelled at once
+            over()
+
+        task.add_done_callback(ended)
+        return task
 
 
 async def in_thread(work: Callable[..., Result], *arguments: Any) -> Result:
@@ -102,8 +104,9 @@ async def _told(work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Resu
         result = await work
     except Exception as fault:
         if outcome.done():
-            raise
-        outcome.set_exception(fault)
+            _log.exception("coordinator.task.failed")  # whoever asked for it has gone
+        else:
+            outcome.set_exception(fault)
     else:
         if not outcome.done():
             outcome.set_result(result)

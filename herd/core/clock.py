@@ -152,15 +152,26 @@ async def first_of(event: "asyncio.Event", clock: Clock, seconds: float) -> bool
     """Wait for an event, `seconds` at most on that clock; True where the event came."""
     import asyncio  # short commands use the clock without a loop
 
+    if event.is_set():
+        return True
     sleeping = asyncio.ensure_future(clock.sleep(seconds))
-    woken = asyncio.ensure_future(event.wait())
+    # The caller itself waits for the event, so that an event that comes wakes it in the next turn of the loop.
     try:
-        await asyncio.wait({sleeping, woken}, return_when=asyncio.FIRST_COMPLETED)
-        return event.is_set()
+        async with asyncio.timeout(None) as bound:
+
+            def end(_: "asyncio.Future[None]") -> None:
+                bound.reschedule(asyncio.get_running_loop().time())
+
+            sleeping.add_done_callback(end)
+            try:
+                await event.wait()
+            finally:
+                sleeping.remove_done_callback(end)  # the bound is over, and takes no other time any more
+    except TimeoutError:
+        pass
     finally:
-        for future in (sleeping, woken):
-            future.cancel()
-        await asyncio.gather(sleeping, woken, return_exceptions=True)
+        sleeping.cancel()
+    return event.is_set()
 
 
 def shown_time(wall_ms: int | None) -> str | None:

@@ -22,6 +22,9 @@ from herd.core.limits import (
 NO_SOCKET = "none"
 """The socket of a session that lives on no Herdr server."""
 
+IDLE_AUTO = "auto"
+IDLE_NOTIFY = "notify"
+
 _FOR_CHILDREN = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
 
 
@@ -34,6 +37,8 @@ class Settings(NamedTuple):
     """The bounds in force."""
     config_file: str
     """The file the settings come from, whether or not it exists."""
+    idle: str = IDLE_AUTO
+    """What mail does to an idle session: `auto` wakes it, `notify` starts no turn."""
 
 
 class Place(NamedTuple):
@@ -62,7 +67,13 @@ def load(environ: Mapping[str, str]) -> Settings:
             message names the variable, or the file and the key.
     """
     config_file = os.path.join(_base(environ, "XDG_CONFIG_HOME", ".config"), "herd", "config.toml")
-    return Settings(home=_data_root(environ), limits=_limits(config_file), config_file=config_file)
+    tables = _tables(config_file)
+    return Settings(
+        home=_data_root(environ),
+        limits=_limits(config_file, tables.get("limits", {})),
+        config_file=config_file,
+        idle=_idle(config_file, tables.get("idle", IDLE_AUTO)),
+    )
 
 
 def herdr_place(environ: Mapping[str, str]) -> Place:
@@ -79,6 +90,23 @@ def herdr_place(environ: Mapping[str, str]) -> Place:
 def _native_id(value: str) -> str | None:
     """Give an id as a record may carry it; what is none of Herdr's is left out rather than published."""
     return value if value.strip() and len(value) <= LABEL_CHARACTERS else None
+
+
+def user_home(environ: Mapping[str, str]) -> str:
+    """Give the home folder of this user, absolute.
+
+    Raises:
+        InvalidParams: `HOME` is not set and the user has none.
+    """
+    home = environ.get("HOME", "")
+    if home.startswith("/"):
+        return home
+    import pwd  # rarely needed, and reads the user database
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        raise InvalidParams("HOME is not set and this user has no home; set HOME or HERD_HOME") from None
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -98,28 +126,25 @@ def _data_root(environ: Mapping[str, str]) -> str:
 def _base(environ: Mapping[str, str], name: str, below_home: str) -> str:
     chosen = environ.get(name, "")
     # The XDG specification says to ignore a relative value.
-    return chosen if chosen.startswith("/") else os.path.join(_user_home(environ), below_home)
+    return chosen if chosen.startswith("/") else os.path.join(user_home(environ), below_home)
 
 
-def _user_home(environ: Mapping[str, str]) -> str:
-    home = environ.get("HOME", "")
-    if home.startswith("/"):
-        return home
-    import pwd  # rarely needed, and reads the user database
-
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_dir
-    except KeyError:
-        raise InvalidParams("HOME is not set and this user has no home; set HOME or HERD_HOME") from None
-
-
-def _limits(file: str) -> Limits:
+def _tables(file: str) -> dict[str, Any]:
     content = _content(file)
     tables = {} if content is None else _parsed(file, content)
     for key in tables:
-        if key != "limits":
+        if key not in {"limits", "idle"}:
             raise InvalidParams(f"{file}: unknown key {key!r}")
-    chosen = tables.get("limits", {})
+    return tables
+
+
+def _idle(file: str, value: object) -> str:
+    if value not in (IDLE_AUTO, IDLE_NOTIFY):
+        raise InvalidParams(f"{file}: 'idle' is neither {IDLE_AUTO!r} nor {IDLE_NOTIFY!r}")
+    return str(value)
+
+
+def _limits(file: str, chosen: object) -> Limits:
     if not isinstance(chosen, dict):
         raise InvalidParams(f"{file}: 'limits' is no table")
     for key, value in chosen.items():

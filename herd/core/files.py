@@ -49,6 +49,26 @@ def checked_folder(path: str) -> os.stat_result:
     return found
 
 
+def open_checked_folder(path: str) -> int:
+    """Open a folder and check what was opened as `private_folder` does; the caller closes the descriptor.
+
+    Raises:
+        UnsafeEndpoint: it is no private folder of ours.
+        OSError: it cannot be opened; `FileNotFoundError` where there is none.
+    """
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        checked_folder(path)  # tells what stands there instead
+        raise
+    try:
+        _check_folder(path, os.fstat(number))
+    except BaseException:
+        os.close(number)
+        raise
+    return number
+
+
 def read_private(path: str, limit: int) -> bytes | None:
     """Read a whole private file of ours; nothing that stands in its place can block the caller.
 
@@ -177,7 +197,7 @@ def _read(path: str, folder_fd: int | None, limit: int) -> tuple[bytes, os.stat_
         raise UnsafeEndpoint(f"file {path!r} cannot be opened safely: {error.strerror}") from error
     try:
         found = _checked_file(path, folder_fd, fd)
-        return _content(path, fd, limit), found
+        return _content(path, fd, limit, found.st_size), found
     finally:
         os.close(fd)
 
@@ -211,8 +231,10 @@ def _temporary_names(path: str, folder_fd: int | None, found: os.stat_result) ->
     return names
 
 
-def _content(path: str, fd: int, limit: int) -> bytes:
-    data = b""
+def _content(path: str, fd: int, limit: int, size: int) -> bytes:
+    data = os.read(fd, limit + 1)
+    if len(data) == size <= limit:
+        return data  # and at its end, as it was when it was opened: nothing of ours grows in place
     while len(data) <= limit and (part := os.read(fd, limit + 1 - len(data))):
         data += part
     if len(data) > limit:

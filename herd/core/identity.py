@@ -7,6 +7,7 @@ from what that session or instance is; nobody can choose one.
 import hashlib
 import json
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from herd.core.errors import InvalidParams
@@ -18,6 +19,9 @@ _PEER_ID = re.compile(r"peer-[0-9a-f]{32}")
 _KEY = re.compile(r"[0-9a-f]{64}")
 _HOST = re.compile(r"[a-z][a-z0-9_-]*")
 _NOT_IN_NAME = re.compile(r"[^a-z0-9-]+")
+
+_REMEMBERED = 4_096
+"""Names computed before that are kept: each is a hash of what it names, so none can grow old."""
 
 TERMINAL = "terminal"
 """The host of the sessions that belong to a person's shells."""
@@ -66,6 +70,7 @@ def length_prefixed(*fields: str) -> bytes:
     return b"".join(len(field).to_bytes(4, "big") + field for field in encoded)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def session_key(session: SessionName) -> str:
     """Give the session key: SHA-256 over the length-prefixed host, session id and creation time, as hex."""
     return hashlib.sha256(length_prefixed(*session)).hexdigest()
@@ -76,6 +81,7 @@ def is_session_key(text: str) -> bool:
     return _KEY.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def target_of(role: str, key: str) -> str:
     """Give the target of a session in a role: the role, a colon, 50 bits in lower-case Crockford base32."""
     digest = hashlib.sha256(length_prefixed("herd.target.v1", role, key)).digest()
@@ -88,6 +94,7 @@ def is_target(text: str) -> bool:
     return _TARGET.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def peer_id_of(instance_id: str, run_id: str | None = None) -> str:
     """Give the peer id of one exact instance, or of one run inside it."""
     text = json.dumps([instance_id, run_id], separators=(",", ":"), ensure_ascii=False)

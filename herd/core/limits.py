@@ -22,6 +22,10 @@ class Limits(NamedTuple):
     """Milliseconds until an unfinished handshake is closed, on each side."""
     acknowledgement_ms: int = 2_000
     """Milliseconds until an unanswered request counts as `DELIVERY_UNKNOWN`."""
+    automatic_replies: int = 8
+    """Greatest depth of what a session sends without a person's prompt since it was handed a message."""
+    wakes_per_hour: int = 20
+    """Times in an hour that mail may wake an idle session."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -138,6 +142,24 @@ READ_BYTES = 24_576
 HANDOVERS = 2
 """Hand-overs without evidence, after which a message waits for a person."""
 
+DRAIN_CHARACTERS = 8_000
+"""Characters of what one `session.drain` renders for a model, where the adapter asks for no other bound."""
+
+DRAIN_LEAST_CHARACTERS = 1_000
+"""Smallest bound an adapter may ask of `session.drain`, in characters."""
+
+DRAIN_GREATEST_CHARACTERS = 24_000
+"""Greatest bound an adapter may ask of `session.drain`, in characters."""
+
+WAKE_OPEN_S = 60
+"""Seconds after which a wake whose turn has not begun counts as failed."""
+
+WAKES_COUNTED_S = 3_600
+"""Seconds over which wakes are counted against `wakes_per_hour`."""
+
+UNDRAINED_S = 300
+"""Seconds an accepted message waits for its host before the session is shown as undrained."""
+
 RETRY_FIRST_MS = 50
 """Milliseconds before a message that may pass is tried the second time."""
 
@@ -150,8 +172,9 @@ RETRY_WHEN_FULL_MS = 250
 HEALTH_RETRY_MS = 1_000
 """Milliseconds before an unhealthy coordinator first tries to write its state again."""
 
-CHECKPOINT_TRANSACTIONS = 1_000
-"""Transactions after which the mailbox's log is folded back, once no more wait."""
+CHECKPOINT_TRANSACTIONS = 100
+"""Transactions after which the mailbox's log is folded back, once no more wait: a commit into a log that need
+not grow takes half the time."""
 
 SUBPROCESS_S = 2
 """Seconds a git command may take."""
@@ -248,3 +271,48 @@ CONFIRMED_AT_ONCE = 1_024
 
 RECEIPTS_SEEN = 1_024
 """Messages of which a session's narrowed reads remember the receipt that they gave last."""
+
+HOST_FILE_BYTES = 16_777_216
+"""Bytes of a host's configuration file that the installer edits; a larger one is refused."""
+
+HOST_FILE_DEPTH = 200
+"""Levels of objects and arrays inside one another in a host's configuration file."""
+
+HOST_ANSWER_S = 30
+"""Seconds the installer waits for a host's program to say whether it sees Herd."""
+
+HOST_ANSWER_BYTES = 1_048_576
+"""Bytes read of what a host's program says; the rest is cut off."""
+
+LEDGER_BYTES = 1_048_576
+"""Bytes of the installer's record of what it changed in one host."""
+
+BACKUPS_KEPT = 10
+"""Copies of one host's file that the installer keeps, the newest."""
+
+CONFIG_LOCK_WAIT_S = 2
+"""Seconds the installer waits for a host that is writing its own configuration file."""
+
+HOOK_INPUT_BYTES = 8_388_608
+"""Bytes of a hook's input that it passes on; of a longer one only this much, marked so."""
+
+HOOK_S = 2
+"""Seconds a session's server gives one hook, which itself gives up after 200 ms."""
+
+HOOK_TEXT_UNITS = 9_500
+"""UTF-16 units of a text that a hook prints for a model; of more than 10,000 Claude Code shows the beginning."""
+
+HOOKS_AT_ONCE = 32
+"""Hooks of one host process that are answered at once."""
+
+HOST_STATE_BYTES = 65_536
+"""Bytes of the file in which a host tells the state of one of its processes."""
+
+TRANSCRIPT_TAIL_BYTES = 4_194_304
+"""Bytes at the end of a host's transcript in which an entry is looked for."""
+
+INBOX_PUSH_S = 1
+"""Seconds a host's inbox has to take the notice that wakes its session."""
+
+HOST_SETTINGS_BYTES = 1_048_576
+"""Bytes read of a host's settings; what is behind them makes the file count as unreadable."""

@@ -67,10 +67,11 @@ class LockFile:
     *Resource handling*: use it as a context manager, or call `close`.
     """
 
-    __slots__ = ("number", "path")
+    __slots__ = ("number", "path", "taken")
 
     def __init__(self, path: str, *, write: bool) -> None:
         self.path = path
+        self.taken = False
         with _changing:
             self.number = _opened(path, write=write)
             _open_files.add(self)
@@ -88,6 +89,7 @@ class LockFile:
             return False
         except OSError as error:
             raise UnsafeEndpoint(f"{self.path} cannot be locked: {error.strerror}") from error
+        self.taken = True
         return True
 
     def wait(self, operation: int) -> None:
@@ -96,11 +98,15 @@ class LockFile:
             fcntl.flock(self.number, operation)
         except OSError as error:
             raise UnsafeEndpoint(f"{self.path} cannot be locked: {error.strerror}") from error
+        self.taken = True
 
     def free(self) -> None:
-        """End the lock and keep the file open."""
+        """End the lock, if one was taken, and keep the file open."""
+        if not self.taken:
+            return
         # Explicitly, not by closing alone: a child between fork and exec still shares the open file.
         fcntl.flock(self.number, fcntl.LOCK_UN)
+        self.taken = False
 
     def close(self) -> None:
         """End the lock and close the file; again, or in a forked child: nothing."""

@@ -8,6 +8,7 @@ Ignorant of sessions, mailboxes and evidence: it is given paths.
 import json
 import os
 import time
+from collections.abc import Callable
 from fcntl import LOCK_SH
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -32,6 +33,8 @@ __all__ = [
 
 _RETRY_S = 0.005
 _READS = 4
+_text: Callable[[str], str] = json.encoder.encode_basestring_ascii
+"""Gives a text as JSON."""
 
 
 class Owner(NamedTuple):
@@ -163,10 +166,17 @@ def _busy(path: str, owner: Owner | None) -> str:
 
 
 def _record(owner: Owner) -> bytes:
-    record = json.dumps(owner._asdict(), separators=(",", ":")).encode()
-    if len(record) >= OWNER_RECORD_BYTES:
+    record = _padded(owner)
+    if len(record) > OWNER_RECORD_BYTES:
         raise InvalidParams(f"the owner record of process {owner.pid} is over {OWNER_RECORD_BYTES} bytes")
-    return record.ljust(OWNER_RECORD_BYTES - 1) + b"\n"
+    return record
+
+
+def _padded(owner: Owner) -> bytes:
+    # Put together by hand, in half the time: every look at a lock compares with one.
+    ident = "null" if owner.id is None else _text(owner.id)
+    text = f'{{"pid":{owner.pid},"start":{_text(owner.start)},"id":{ident}}}'
+    return text.encode().ljust(OWNER_RECORD_BYTES - 1) + b"\n"
 
 
 def _owner(record: bytes) -> Owner | None:
@@ -182,22 +192,27 @@ def _owner(record: bytes) -> Owner | None:
     return None
 
 
-def _read_owner(number: int) -> Owner | None:
+def _read_owner(number: int, claim: Owner | None) -> Owner | None:
     # The kernel may let a read fall into the middle of a write, even of one this short; two reads that agree
     # have seen no writer.
     record = os.pread(number, OWNER_RECORD_BYTES, 0)
     for _ in range(_READS):
         again = os.pread(number, OWNER_RECORD_BYTES, 0)
         if again == record:
-            return _owner(record)
+            # Nearly always it says what the record claims, and then need not be parsed.
+            return claim if claim is not None and record == _padded(claim) else _owner(record)
         record = again
     return None
 
 
-def probe(path: str) -> LockState:
+def probe(path: str, claim: Owner | None = None) -> LockState:
     """Look whether somebody holds a lock, and who says so.
 
     It takes the lock shared for an instant. An absent file is a free lock.
+
+    Args:
+        path: The lock file.
+        claim: Who is said to hold it, elsewhere; it changes nothing but how fast the same is read.
 
     Raises:
         UnsafeEndpoint: the file cannot be opened, or is not ours alone: nothing is known about the lock.
@@ -207,7 +222,7 @@ def probe(path: str) -> LockState:
     except FileNotFoundError:
         return _FREE
     with file:
-        return _FREE if file.take(LOCK_SH) else LockState(held=True, owner=_read_owner(file.number))
+        return _FREE if file.take(LOCK_SH) else LockState(held=True, owner=_read_owner(file.number, claim))
 
 
 def wait_until_free(path: str) -> None:

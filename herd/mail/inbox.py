@@ -102,8 +102,11 @@ def accept(
     _insert(connection, envelope, sender, digest, cursor, now_ms)
     if envelope.reply_to is not None:
         reply_came(connection, envelope.reply_to, sender.key, envelope.correlation_id, now_ms)
-    # Whoever wrote to a session may be answered by it, now and after a restart.
-    shown.remember(connection, [Shown(sender.target, sender.key, sender.name)], now_ms)
+    # Whoever wrote to a session may be answered by it, now and after a restart. When it was shown last is of
+    # no account for one with mail here, so what is known already is not written again.
+    writer = Shown(sender.target, sender.key, sender.name)
+    if shown.find(connection, sender.target) != writer:
+        shown.remember(connection, [writer], now_ms)
     receipt = Receipt(envelope.message_id, envelope.to, custody_id, ACCEPTED, cursor, accepted_at=now_ms)
     return Acceptance(receipt, new=True)
 
@@ -146,6 +149,14 @@ def count_handovers(connection: sqlite3.Connection, sequences: Iterable[int]) ->
     """Count a hand-over of each message, before it is made."""
     connection.executemany(
         "UPDATE inbox SET handovers = handovers + 1 WHERE sequence = ?", [(number,) for number in sequences]
+    )
+
+
+def uncount_handovers(connection: sqlite3.Connection, sequences: Iterable[int]) -> None:
+    """Take back the last counted hand-over of each message: it never reached the session."""
+    connection.executemany(
+        "UPDATE inbox SET handovers = handovers - 1 WHERE sequence = ? AND handovers > 0",
+        [(number,) for number in sequences],
     )
 
 

@@ -71,7 +71,19 @@ class Outgoing(NamedTuple):
         )
 
 
+class Enqueued(NamedTuple):
+    """A stored row, and whether it was stored just now."""
+
+    row: Outgoing
+    new: bool
+
+
 def enqueue(connection: sqlite3.Connection, row: Outgoing) -> Outgoing:
+    """Store a new message as pending; see `enqueued`."""
+    return enqueued(connection, row).row
+
+
+def enqueued(connection: sqlite3.Connection, row: Outgoing) -> Enqueued:
     """Store a new message as pending, or give the stored one where the same call was made before.
 
     Raises:
@@ -87,7 +99,8 @@ def enqueue(connection: sqlite3.Connection, row: Outgoing) -> Outgoing:
             raise MessageIdConflict(
                 f"message {row.message_id} was sent with other content or to another target"
             )
-        return known
+        return Enqueued(known, new=False)
+    cursor = next_cursor(connection)
     values = (
         row.message_id,
         row.recipient,
@@ -104,15 +117,16 @@ def enqueue(connection: sqlite3.Connection, row: Outgoing) -> Outgoing:
         row.created_at,
         row.custody_id,
         PENDING,
-        next_cursor(connection),
+        cursor,
     )
-    connection.execute(
+    inserted = connection.execute(
         "INSERT INTO outbox (message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
         " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     )
-    return required(connection, row.message_id)
+    receipt = Receipt(row.message_id, row.recipient, row.custody_id, PENDING, cursor)
+    return Enqueued(row._replace(position=inserted.lastrowid or 0, receipt=receipt), new=True)
 
 
 def find(connection: sqlite3.Connection, message_id: str) -> Outgoing | None:

@@ -44,11 +44,10 @@ CREATE TABLE inbox (
     handovers INTEGER NOT NULL DEFAULT 0,
     evidence TEXT,
     owed INTEGER NOT NULL DEFAULT 1,
-    UNIQUE (sender_key, message_id, recipient)
+    UNIQUE (message_id, sender_key, recipient)
 ) STRICT;
 CREATE INDEX inbox_waiting ON inbox (sequence) WHERE state = 'accepted';
 CREATE INDEX inbox_owed ON inbox (sender_key, sequence) WHERE owed = 1;
-CREATE INDEX inbox_message ON inbox (message_id);
 
 CREATE TABLE outbox (
     position INTEGER PRIMARY KEY AUTOINCREMENT,

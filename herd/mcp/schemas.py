@@ -65,6 +65,7 @@ _MESSAGE = _object(
         "received_at": _TEXT,
         "topic": _TEXT,
         "reply_to": _TEXT,
+        "correlation_id": _TEXT,
         "no_reply_needed": {"type": "boolean"},
         "again": {"type": "boolean"},
         "next_offset": {"type": "integer"},

@@ -48,11 +48,16 @@ class Tools:
 
 
 class Call:
-    """One call of a tool, and what it handed over until there is evidence of it."""
+    """One call of a tool, and what it handed over until there is evidence of it.
 
-    def __init__(self, tools: Tools) -> None:
+    Args:
+        tools: What every call needs.
+        api: Who holds what it hands over; the call itself where None.
+    """
+
+    def __init__(self, tools: Tools, api: AdapterApi | None = None) -> None:
         self._tools = tools
-        self._api = AdapterApi(tools.sessions)
+        self._api = api or AdapterApi(tools.sessions)
 
     async def run(self, params: dict[str, Any]) -> dict[str, Any]:
         """Carry it out and give the result; a refusal is a result too, and so is a fault of ours.

@@ -38,6 +38,18 @@ def names_shown(peer: Record) -> set[str]:
     return {name, _with_tail(name, peer, _TWIN_TAILS[0])} if name else set()
 
 
+def undrained_minutes(peer: Record | None, now_ms: int, accepted_ms: int = 0) -> int | None:
+    """Give the minutes for which a listed session's host has left mail lying; None where it has not.
+
+    Args:
+        peer: The record of the running session, None where it does not run.
+        now_ms: Milliseconds since the epoch.
+        accepted_ms: When the message that is asked about was accepted, where it is about one.
+    """
+    since = peer.presence.undrained_since if peer is not None and peer.presence is not None else None
+    return None if since is None else max(0, now_ms - max(since, accepted_ms)) // 60_000
+
+
 def matches(entry: dict[str, Any], query: str) -> bool:
     """Tell whether a text stands in the target or any label of an entry, whatever its case."""
     wanted = query.casefold()

@@ -22,14 +22,22 @@ def read_fields(data: bytes) -> "Fields":
     Raises:
         Malformed: it is not one JSON object in UTF-8 that names each of its fields once.
     """
+    return Fields(parsed_fields(data))
+
+
+def parsed_fields(data: bytes) -> Any:
+    """Parse a whole file; whether it is one object is still to be looked at.
+
+    Raises:
+        Malformed: it is not JSON in UTF-8, or an object in it names a field twice.
+    """
     try:
         # Decoded here, since json.loads would guess UTF-16 or UTF-32 and pass over a byte order mark.
-        parsed = json.loads(data.decode(), object_pairs_hook=_each_once, parse_constant=_no_number)
+        return _DECODER.decode(data.decode())
     except Malformed:
         raise
     except (ValueError, RecursionError):
         raise Malformed("is not JSON") from None
-    return Fields(parsed)
 
 
 class Fields:
@@ -68,6 +76,10 @@ class Fields:
 
     def text(self, name: str, *, least: int = 1, most: int = LABEL_CHARACTERS) -> str:
         """Take a text of `least` to `most` characters without NUL."""
+        value = self._left.get(name)
+        if type(value) is str and least <= len(value) <= most and value.isascii() and "\0" not in value:
+            del self._left[name]  # nearly every text, at a third of what the general way costs
+            return value
         return self._text(name, self._take(name), least, most)
 
     def text_or_null(self, name: str) -> str | None:
@@ -102,7 +114,7 @@ class Fields:
     def _text(self, name: str, value: Any, least: int, most: int) -> str:
         if not isinstance(value, str) or not least <= len(value) <= most or "\0" in value:
             raise Malformed(f"has no text of {least} to {most} characters in {self._path(name)}")
-        if any("\ud800" <= character <= "\udfff" for character in value):
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             raise Malformed(f"has a lone surrogate in {self._path(name)}")
         return value
 
@@ -125,3 +137,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(name: str) -> NoReturn:
     raise Malformed(f"has {name}, which is no JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_each_once, parse_constant=_no_number)
+"""Made once: `json.loads` makes a new decoder at every call that names a hook."""

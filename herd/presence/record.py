@@ -6,7 +6,7 @@ what a session may do. Whether the instance lives is the registry's question, an
 """
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 from herd.core.build import Build
 from herd.core.errors import InvalidParams
@@ -22,55 +22,34 @@ from herd.core.limits import (
 )
 from herd.core.locks import Owner
 from herd.core.public_key import is_public_key
-from herd.presence.fields import Fields, Malformed, read_fields
+from herd.presence.fields import Fields, Malformed, parsed_fields
+from herd.presence.plain import plain_record
+from herd.presence.values import (
+    ACTIVITIES,
+    CAPABILITIES,
+    KINDS,
+    RECEIVE,
+    ROLES,
+    SEND,
+    WAIT,
+    Presence,
+    Record,
+)
 
-SEND = "message.send"
-RECEIVE = "message.receive"
-WAIT = "message.wait"
-CAPABILITIES = (SEND, RECEIVE, WAIT, "resource.request", "resource.control")
-"""Every capability a record may name; an unknown one makes the record malformed."""
+__all__ = [
+    "CAPABILITIES",
+    "RECEIVE",
+    "SEND",
+    "WAIT",
+    "Malformed",
+    "Presence",
+    "Record",
+    "clipped",
+    "decode",
+    "encode",
+]
 
 _LABELS_LEFT_OUT_FIRST = ("workspace_label", "branch", "repo", "name", "cwd")
-_ACTIVITIES = ("idle", "working", "waiting", "away")
-
-
-class Presence(NamedTuple):
-    """What lists the session: its role, where it lives and how it is labelled."""
-
-    role: str
-    socket: str
-    cwd: str | None = None
-    name: str | None = None
-    repo: str | None = None
-    branch: str | None = None
-    workspace_label: str | None = None
-    activity: str | None = None
-    since: int | None = None
-    pane_id: str | None = None
-    tab_id: str | None = None
-    workspace_id: str | None = None
-
-
-class Record(NamedTuple):
-    """One instance of a session's coordinator, as its file says."""
-
-    session: SessionName
-    kind: str
-    claim: Owner
-    host_pid: int
-    host_start: str
-    instance_id: str
-    protocol: int
-    endpoint: str
-    public_key: str
-    capabilities: tuple[str, ...]
-    build: Build
-    presence: Presence | None = None
-
-    @property
-    def key(self) -> str:
-        """The session key."""
-        return self.session.key
 
 
 def encode(record: Record) -> bytes:
@@ -106,13 +85,23 @@ def decode(data: bytes, key: str) -> Record:
     """
     if len(data) > RECORD_BYTES:
         raise Malformed(f"has {len(data)} bytes, more than {RECORD_BYTES}")
-    fields = read_fields(data)
+    parsed = parsed_fields(data)
+    # Nearly every record is plain. Whatever is not is read with care, which alone says what is wrong with it.
+    record = plain_record(parsed) or _read(Fields(parsed))
+    if record.key != key:
+        raise Malformed("names another session than its file does")
+    if (record.presence is None) != (record.claim.id is None):
+        raise Malformed("has a presence without a claim, or a claim without a presence")
+    return record
+
+
+def _read(fields: Fields) -> Record:
     version = fields.integer("version")
     if version != RECORD_VERSION:
         raise Malformed(f"has version {version}, not {RECORD_VERSION}")
     record = Record(
         session=_session(fields.inner("session")),
-        kind=fields.one_of("kind", ("ordinary", "managed")),
+        kind=fields.one_of("kind", KINDS),
         claim=_claim(fields.inner("claim")),
         **_host(fields.inner("host")),
         **_instance(fields.inner("instance")),
@@ -120,10 +109,6 @@ def decode(data: bytes, key: str) -> Record:
         presence=_presence(fields.inner("presence")) if fields.has("presence") else None,
     )
     fields.end()
-    if record.key != key:
-        raise Malformed("names another session than its file does")
-    if (record.presence is None) != (record.claim.id is None):
-        raise Malformed("has a presence without a claim, or a claim without a presence")
     return record
 
 
@@ -199,11 +184,14 @@ def _build(fields: Fields) -> Build:
 
 def _presence(fields: Fields) -> Presence:
     presence = Presence(
-        role=fields.one_of("role", ("lead", "manager")),
+        role=fields.one_of("role", ROLES),
         socket=fields.text("socket", most=CWD_CHARACTERS),
         cwd=fields.optional_text("cwd", most=CWD_CHARACTERS),
-        activity=fields.one_of("activity", _ACTIVITIES) if fields.has("activity") else None,
+        activity=fields.one_of("activity", ACTIVITIES) if fields.has("activity") else None,
         since=fields.integer("since", most=MOMENT_MS) if fields.has("since") else None,
+        undrained_since=(
+            fields.integer("undrained_since", most=MOMENT_MS) if fields.has("undrained_since") else None
+        ),
         **{label: fields.optional_text(label) for label in ("name", "repo", "branch", "workspace_label")},
         **{native: fields.optional_text(native) for native in ("pane_id", "tab_id", "workspace_id")},
     )

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from herd.core.errors import HerdError
-from herd.core.files import checked_folder, read_private_at
+from herd.core.files import open_checked_folder, read_private_at
 from herd.core.identity import is_session_key, peer_id_of, target_of
 from herd.core.limits import RECORD_BYTES
 from herd.core.locks import Owner, probe
 from herd.core.paths import Layout
 from herd.presence.fields import Malformed
 from herd.presence.record import Record, decode
+from herd.presence.stamps import Stamp, stamp_at, stamp_of
 
 _SUFFIX = ".json"
-_GRANULE_NS = 100_000_000
 
 
 class Fault(NamedTuple):
@@ -28,14 +28,6 @@ class Fault(NamedTuple):
 
     path: str
     reason: str
-
-
-class Stamp(NamedTuple):
-    """What identifies one version of a file: a record is replaced by rename, and ctime also tells a chmod."""
-
-    inode: int
-    changed_ns: int
-    size: int
 
 
 class _Known(NamedTuple):
@@ -109,7 +101,7 @@ class Registry:
     def owner(self, record: Record) -> Owner | None:
         """Give the owner record of the session's lock while it is held, else None."""
         try:
-            return probe(self._layout.session_lock(record.key)).owner
+            return probe(self._layout.session_lock(record.key), record.claim).owner
         except (HerdError, OSError):
             return None  # unverifiable is not free, and nobody is listed on it
 
@@ -137,16 +129,11 @@ class Registry:
 
     def stamp(self, key: str) -> Stamp | None:
         """Give the stamp of a session's record by one stat; None where there is none."""
-        try:
-            status = os.stat(self._layout.record(key), follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        return _stamp(status)
+        return stamp_at(self._layout.record(key))
 
     def _opened(self) -> int | None:
         try:
-            checked_folder(self._layout.peers)
-            return os.open(self._layout.peers, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            return open_checked_folder(self._layout.peers)
         except FileNotFoundError:
             return None
 
@@ -155,7 +142,7 @@ class Registry:
         known = self._known.get(key)
         now_ns = self._now_ns()
         try:
-            if known is not None and known.settled and _stamp_at(folder, name) == known.stamp:
+            if known is not None and known.settled and stamp_at(name, folder) == known.stamp:
                 return known.record
             self._known.pop(key, None)
             self._faults.pop(key, None)
@@ -166,10 +153,8 @@ class Registry:
         except (Malformed, HerdError, OSError) as fault:
             self._faults[key] = Fault(f"{self._layout.peers}/{name}", str(fault))
             return None
-        stamp = _stamp(found[1])
-        # Most kernels stamp with a clock that stands still for milliseconds, and give the number of a removed
-        # file to the next one: two changes soon after this read could look like none.
-        self._known[key] = _Known(record, stamp, settled=stamp.changed_ns + _GRANULE_NS < now_ns)
+        stamp = stamp_of(found[1])
+        self._known[key] = _Known(record, stamp, settled=stamp.settled(now_ns))
         return record
 
 
@@ -186,15 +171,3 @@ def sleeping_keys(layout: Layout) -> Iterator[str]:
     except FileNotFoundError:
         return
     yield from sorted(filter(is_session_key, names))
-
-
-def _stamp_at(folder: int, name: str) -> Stamp | None:
-    try:
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    return _stamp(status)
-
-
-def _stamp(status: os.stat_result) -> Stamp:
-    return Stamp(status.st_ino, status.st_ctime_ns, status.st_size)

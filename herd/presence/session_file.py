@@ -6,6 +6,8 @@ or before the session's first record.
 """
 
 import json
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from herd.core.errors import NewerState, RecoveryRequired
@@ -14,6 +16,7 @@ from herd.core.identity import SessionName
 from herd.core.limits import SESSION_FILE_BYTES, SESSION_VERSION
 from herd.core.paths import Layout
 from herd.presence.fields import Malformed, read_fields
+from herd.presence.stamps import Stamp, stamp_at
 
 
 class SessionFile(NamedTuple):
@@ -42,6 +45,34 @@ def read_session_file(layout: Layout, key: str) -> SessionFile | None:
         return _decode(data, key, path)
     except Malformed as fault:
         raise RecoveryRequired(f"{path} {fault}", path=path) from None
+
+
+class SessionFiles:
+    """Session files as `read_session_file` gives them, read again only where one has changed.
+
+    Args:
+        layout: The folders of this machine.
+        now_ns: The clock that the file system stamps with, in nanoseconds.
+    """
+
+    def __init__(self, layout: Layout, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._layout = layout
+        self._now_ns = now_ns
+        self._known: dict[str, tuple[Stamp, SessionFile]] = {}
+
+    def read(self, key: str) -> SessionFile | None:
+        """Give a session's file; see `read_session_file`."""
+        now_ns = self._now_ns()
+        stamp = stamp_at(self._layout.session_file(key))
+        known = self._known.get(key)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        self._known.pop(key, None)
+        file = read_session_file(self._layout, key)
+        # The stamp was taken before the file was read: what changes in between is told by the next look.
+        if file is not None and stamp is not None and stamp.settled(now_ns):
+            self._known[key] = stamp, file
+        return file
 
 
 def write_session_file(layout: Layout, file: SessionFile) -> None:

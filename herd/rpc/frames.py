@@ -29,7 +29,7 @@ def encode(frame: Mapping[str, Any], limit: int) -> bytes:
         InvalidRpc: it holds something that is no JSON value, or nests too deeply.
     """
     try:
-        text = json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _ENCODER.encode(frame)
         data = text.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidParams("a text in the frame has a lone surrogate, which no UTF-8 can carry") from None
@@ -146,5 +146,8 @@ def _finite(text: str) -> float:
 def _refuse_constant(name: str) -> NoReturn:
     raise ParseError(f"the frame holds {name}, which is not JSON")
 
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+"""Made once, as the decoder: `json.dumps` makes a new one at every call with options."""
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant)

@@ -111,7 +111,7 @@ def _checked_id(value: Any) -> RpcId:
 
 def _is_text(value: str) -> bool:
     # An id or method with a lone surrogate could never be put into the answer.
-    return not any("\ud800" <= character <= "\udfff" for character in value)
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _checked_error(value: Any) -> dict[str, Any]:

@@ -20,6 +20,9 @@ class OutgoingFrames:
         size: Frames that may wait, the one being written among them.
         lost: Called once, when a write has failed; frames are thrown away from then on.
 
+    A frame that finds nothing before it is handed to the transport at once, which nearly always gets rid of it
+    at once: the writer's task, and two turns of the event loop with it, is for whatever did not leave.
+
     Attributes:
         last_queued: When a frame was last queued, in seconds on the event loop's clock.
     """
@@ -29,6 +32,8 @@ class OutgoingFrames:
         self._size = size
         self._tell_lost = lost
         self._lost = False
+        self._writing = False
+        self._begun = False
         self._frames: deque[bytes] = deque()
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
@@ -54,8 +59,13 @@ class OutgoingFrames:
         if len(self._frames) >= self._size:
             text = f"{self._size} frames wait already for the other side to read"
             raise QueueFull(text, retry_after_ms=RETRY_WHEN_FULL_MS)
-        self._frames.append(frame)
         self.last_queued = self._loop.time()
+        if self._writing and not self._frames and not self._lost:
+            self._writer.write(frame)
+            if self._has_left():
+                return
+            self._begun = True
+        self._frames.append(frame)
         self._filled.set()
         self._empty.clear()
 
@@ -72,6 +82,7 @@ class OutgoingFrames:
 
     async def write(self) -> None:
         """Write frames in the order in which they were queued, until cancelled."""
+        self._writing = True
         while True:
             while not self._frames:
                 self._filled.clear()
@@ -82,11 +93,17 @@ class OutgoingFrames:
             if not self._frames:
                 self._empty.set()
 
+    def _has_left(self) -> bool:
+        transport = self._writer.transport
+        return not (transport.is_closing() or transport.get_write_buffer_size())
+
     async def _write_one(self, frame: bytes) -> None:
+        begun, self._begun = self._begun, False
         if self._lost:
             return
         try:
-            self._writer.write(frame)
+            if not begun:
+                self._writer.write(frame)
             await self._writer.drain()
         except OSError:
             self._lost = True

@@ -103,7 +103,7 @@ async def until(condition: Callable[[], bool], client: McpStreams) -> None:
 
 def waits(coordinator: Coordinator) -> bool:
     """Tell whether a reader waits for mail."""
-    return bool(coordinator.delivery._news._waiters)
+    return bool(coordinator.delivery._happened._waiters)
 
 
 # --- evidence --------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from herd.core.identity import SessionName, peer_id_of, target_of
 from herd.core.locks import HeldLock, LockState, Owner, probe
 from herd.core.paths import Layout
 from herd.presence.record import Presence, encode
-from herd.presence.registry import Registry, Stamp, names_of, sleeping_keys
+from herd.presence.registry import Registry, names_of, sleeping_keys
+from herd.presence.stamps import Stamp
 from tests.fakes.records import (
     LEAD,
     Seen,

@@ -1,0 +1,127 @@
+"""Getting the host's attention: whoever carries mail to the host is told when something waits for it.
+
+What is done about it is the adapter's matter: it wakes an idle session by the fixed notice where it may, and
+hands over at the next safe boundary of a busy one.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from herd.coordinator import waking
+from herd.coordinator.tasks import Tasks
+from herd.coordinator.thread import Thread
+from herd.coordinator.waking import IDLE, WORKING, Waiting, Waking
+from herd.core.clock import Clock
+from herd.core.errors import HerdError
+from herd.mail import inbox
+from herd.mail.inbox import Incoming
+from herd.mail.mailbox import Mailbox
+
+
+class Arrival(NamedTuple):
+    """What an adapter is told: how many messages wait, and whether an idle session may be woken for them."""
+
+    unread: int
+    wake: bool
+
+
+Listener = Callable[[Arrival], None]
+
+
+class Attention:
+    """One session's waiting mail, as its adapters are told of it.
+
+    Args:
+        mailbox: The session's own.
+        held: Tells whether a reader holds the row of that number.
+        thread: Told that mail can make this session act.
+        tasks: Runs the looks into the mailbox.
+        clock: Says when.
+        wakes_per_hour: Wakes allowed in an hour; 0 where the person wants none.
+        deepest: Greatest depth of a message that may wake.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        held: Callable[[int], bool],
+        thread: Thread,
+        tasks: Tasks,
+        *,
+        clock: Clock,
+        wakes_per_hour: int,
+        deepest: int,
+    ) -> None:
+        self._mailbox = mailbox
+        self._held = held
+        self._thread = thread
+        self._tasks = tasks
+        self._clock = clock
+        self._per_hour = wakes_per_hour
+        self._deepest = deepest
+        self._listeners: list[Listener] = []
+        self._waking = Waking()
+        self._activity: str | None = None
+        self._looking = self._again = False
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell of everything that waits from now on, and of what waits already; gives what ends that."""
+        self._listeners.append(listener)
+        self._thread.driven = True
+        self.look()
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
+
+    def reported(self, activity: str) -> None:
+        """Take what the host says of its session; an idle one may be woken for what came meanwhile."""
+        self._activity = activity
+        if activity == WORKING:
+            self._waking = waking.begun(self._waking)
+        elif activity == IDLE:
+            self.look()
+
+    def turn_ended(self) -> None:
+        """Take note that a turn has ended, however it went."""
+        self._waking = waking.begun(self._waking)
+
+    def look(self) -> None:
+        """Look what waits and tell the listeners, if there are any."""
+        if not self._listeners:
+            return
+        self._again = True
+        if not self._looking:
+            self._looking = True
+            self._tasks.create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            while self._again:
+                self._again = False
+                try:
+                    rows = await self._mailbox.read(inbox.undelivered) or []
+                except HerdError:
+                    return  # unhealthy: what comes back with health is told then
+                self._tell(self._waiting(rows))
+        finally:
+            self._looking = False
+
+    def _waiting(self, rows: list[Incoming]) -> Waiting:
+        free = [row for row in rows if inbox.may_be_handed_over(row) and not self._held(row.sequence)]
+        may = [row.sequence for row in free if not row.no_reply_needed and row.depth <= self._deepest]
+        return Waiting(len(free), max(may, default=0))
+
+    def _tell(self, waiting: Waiting) -> None:
+        if not waiting.unread:
+            return
+        now = self._clock.elapsed()
+        wake = waking.may_wake(
+            self._waking, waiting, activity=self._activity, now=now, per_hour=self._per_hour
+        )
+        if wake:
+            self._waking = waking.woken(self._waking, waiting, now)
+        for listener in list(self._listeners):
+            listener(Arrival(waiting.unread, wake))

@@ -1,0 +1,148 @@
+"""What readers hold without evidence, and what becomes of it: delivered, given again, or never handed over.
+
+Handing over proves nothing. While a reader still holds a message nobody else is given it.
+"""
+
+import sqlite3
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from herd.coordinator.told import Told
+from herd.core.clock import Clock
+from herd.mail import inbox
+from herd.mail.inbox import Incoming
+from herd.mail.mailbox import Mailbox
+from herd.mail.steps import EVIDENCE_AFTER, EVIDENCE_BEFORE, HANDOVER_AFTER, HANDOVER_BEFORE, Step
+
+
+class News(NamedTuple):
+    """Who is told what happens to received messages."""
+
+    changed: Callable[[Incoming], None]
+    """A row whose receipt changed, so that its sender is told."""
+    waits: Callable[[], None]
+    """Something waits to be handed over that did not before."""
+    handed: Callable[[list[Incoming]], None]
+    """These rows have just been handed over."""
+
+
+class Holding:
+    """Who holds which message.
+
+    Args:
+        mailbox: The session's own.
+        news: Who is told.
+        clock: Says when.
+        step: The fault-test seam.
+    """
+
+    def __init__(self, mailbox: Mailbox, news: News, *, clock: Clock, step: Step) -> None:
+        self._mailbox = mailbox
+        self._news = news
+        self._clock = clock
+        self._step = step
+        self._told = Told(mailbox)
+        self._holders: dict[int, Hashable] = {}
+        self._ids: dict[int, str] = {}
+
+    async def confirm(self, reader: Hashable | None, message_ids: Sequence[str], evidence: str) -> None:
+        """Record evidence that the host has these messages; unknown or settled ones change nothing.
+
+        Args:
+            reader: Confirm only what this reader holds, where several messages bear one id; None for all.
+            message_ids: The messages.
+            evidence: What proves it, in a word or two.
+        """
+
+        def chosen(connection: sqlite3.Connection) -> list[int]:
+            rows = [row for one in message_ids for row in inbox.by_id(connection, one)]
+            return [row.sequence for row in rows if self._may_confirm(reader, row)]
+
+        await self._confirm(chosen, evidence)
+        if reader is not None:
+            await self._told.told(reader)
+
+    async def confirm_held(self, reader: Hashable, evidence: str) -> None:
+        """Record evidence that the host has everything that a reader still holds."""
+        held = self._held_by(reader)
+        if held:
+            await self._confirm(lambda _: held, evidence)
+        await self._told.told(reader)
+
+    def settled(self, rows: Iterable[Incoming]) -> None:
+        """Take note of rows that have just become delivered, however the evidence came."""
+        for row in rows:
+            self._forget(row.sequence)
+            self._news.changed(row)
+
+    def release(self, reader: Hashable, message_ids: Collection[str] | None = None) -> None:
+        """Take back what a reader holds without evidence, so that it is given again, marked so.
+
+        Args:
+            reader: Who held it.
+            message_ids: Only these; everything, receipts too, where None, as when the reader has ended.
+        """
+        if message_ids is None:
+            self._told.forget(reader)
+        self._let_go(self._held_by(reader, message_ids))
+
+    async def put_back(self, reader: Hashable, message_ids: Collection[str] | None = None) -> None:
+        """Take back what a reader holds as if it had never been handed over: it did not reach the session."""
+        held = self._held_by(reader, message_ids)
+        if held:
+            await self._mailbox.run(lambda connection: inbox.uncount_handovers(connection, held))
+        self._let_go(held)
+
+    def held(self, sequence: int) -> bool:
+        """Tell whether some reader holds the message of that row."""
+        return sequence in self._holders
+
+    def holds(self, reader: Hashable) -> bool:
+        """Tell whether a reader holds anything without evidence."""
+        return any(holder == reader for holder in self._holders.values())
+
+    def waits(self) -> None:
+        """Take note that something waits to be handed over that did not before."""
+        self._news.waits()
+
+    def _held_by(self, reader: Hashable, message_ids: Collection[str] | None = None) -> list[int]:
+        return [
+            number
+            for number, holder in self._holders.items()
+            if holder == reader and (message_ids is None or self._ids[number] in message_ids)
+        ]
+
+    def _let_go(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self._forget(number)
+        if numbers:
+            self.waits()
+
+    def _forget(self, number: int) -> None:
+        self._holders.pop(number, None)
+        self._ids.pop(number, None)
+
+    def _may_confirm(self, reader: Hashable | None, row: Incoming) -> bool:
+        return row.handovers > 0 and (reader is None or self._holders.get(row.sequence) in {None, reader})
+
+    async def _confirm(self, chosen: Callable[[sqlite3.Connection], list[int]], evidence: str) -> None:
+        now = self._clock.wall_ms()
+
+        def work(connection: sqlite3.Connection) -> list[Incoming]:
+            return inbox.confirm(connection, chosen(connection), evidence, now)
+
+        self._step(EVIDENCE_BEFORE)
+        rows = await self._mailbox.read(work) or []
+        self._step(EVIDENCE_AFTER)
+        self.settled(rows)
+
+    async def _hand_over(self, reader: Hashable, rows: list[Incoming]) -> None:
+        if not rows:
+            return
+        numbers = [row.sequence for row in rows]
+        self._step(HANDOVER_BEFORE)
+        await self._mailbox.run(lambda connection: inbox.count_handovers(connection, numbers))
+        self._holders.update(dict.fromkeys(numbers, reader))
+        self._ids.update({row.sequence: row.message_id for row in rows})
+        self._step(HANDOVER_AFTER)
+        self._news.handed(rows)
