@@ -197,6 +197,16 @@ METHODS: dict[str, Method] = {
             "RECOVERY_REQUIRED",
         ),
     ),
+    "session.waiting": Method(
+        "Shows what waits and changes nothing: no message is handed over, none becomes delivered.",
+        {},
+        (
+            Result("messages[]", "as `session.read` gives them, at most what fits into one answer"),
+            Result("unreadable[]", "the ids of messages whose stored record does not parse"),
+            Result("more", "whether more waits than is shown"),
+        ),
+        ("RECOVERY_REQUIRED",),
+    ),
     "session.drain": Method(
         "Hands over the messages that wait as one text for a model, each under its header, and waits for "
         "nothing. Each hand-over is counted before the answer is written; the messages stay with this caller "

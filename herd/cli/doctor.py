@@ -75,6 +75,7 @@ def look(environ: Mapping[str, str], machine_files: Sequence[str] = MACHINE_ID_F
     yield from _tried("data root", lambda: _data_root(settings[0].home, machine, layouts))
     for layout in layouts:
         yield from _tried("presence", lambda: _records(layout))  # noqa: B023 - used at once
+        yield from _tried("hosts", lambda: _hosts(environ, settings[0], layout))  # noqa: B023
         for key in sleeping_keys(layout):
             yield from _tried("session", lambda: _session(layout, key))  # noqa: B023
 
@@ -161,6 +162,20 @@ def _records(layout: Layout) -> Findings:
 def _socket_folders(registry: Registry) -> str:
     folders = {os.path.dirname(record.endpoint) for record in registry.scan() if registry.lives(record)}
     return ", ".join(sorted(folders)) or "use by nobody"
+
+
+def _hosts(environ: Mapping[str, str], settings: Settings, layout: Layout) -> Findings:
+    """Look at the files of the hosts that Herd is installed into; the hosts themselves are not asked."""
+    from herd.cli.hosting import HOSTS, describe
+    from herd.hosts.install.ledger import shelf_of
+    from herd.hosts.install.looking import look as look_at
+
+    for name in HOSTS:
+        if not os.path.lexists(shelf_of(layout, name).ledger_file):
+            continue
+
+        for one in look_at(describe(name, environ, settings, layout, tools=False), layout, ask=False):
+            yield Finding(f"{name}: {one.what}", one.ok, one.detail, one.next_step)
 
 
 def _session(layout: Layout, key: str) -> Findings:

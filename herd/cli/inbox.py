@@ -7,13 +7,17 @@ from typing import Any
 
 from herd.cli import output
 from herd.cli.arguments import exact_text
-from herd.cli.calling import Call, calling
-from herd.cli.context import open_context
+from herd.cli.caller import Caller
+from herd.cli.calling import Call, ask, calling
+from herd.cli.context import Context, open_context
 from herd.cli.options import add_as, add_session
 from herd.cli.sleeping import waiting_in
-from herd.core.errors import InvalidParams
+from herd.core.errors import InvalidParams, NoSession
+from herd.core.identity import TERMINAL
 from herd.core.limits import CONFIRM_MESSAGES, READ_WAIT_MS
+from herd.core.text import printable
 from herd.mail.header import shown_to_person
+from herd.presence.registry import names_of
 
 HELP = "read the messages that came"
 DESCRIPTION = "Read what came to this session. What was shown counts as delivered."
@@ -32,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="wait for a message where none is there, this long or until interrupted",
     )
     parser.add_argument("--message", metavar="MESSAGE", help="show this one message, read before or not")
+    parser.add_argument(
+        "--look", action="store_true", help="show what waits; nothing counts as delivered by it"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,10 +47,10 @@ def run(options: argparse.Namespace) -> int:
     if not wait_s >= 0:  # which "nan" is not either
         raise InvalidParams("--wait takes a number of seconds of at least 0")
     context = open_context()
-    if options.other is not None:
+    if options.other is not None or options.look:
         if wait_s or options.message is not None:
-            raise InvalidParams("--session looks at what waits there; it takes neither --wait nor --message")
-        _show(waiting_in(context, exact_text(options.other)), as_json=options.json)
+            raise InvalidParams("--session and --look show what waits, and take neither --wait nor --message")
+        _show_waiting(_waiting(context, options), as_json=options.json)
         return 0
     with calling(context, context.caller(options.as_name)) as call:
         for answer in answers(call, options.message, wait_s):
@@ -52,6 +59,24 @@ def run(options: argparse.Namespace) -> int:
             # Only now is there evidence: a reader of our output that went away has seen nothing.
             _confirm(call, answer)
     return 0
+
+
+def _waiting(context: Context, options: argparse.Namespace) -> dict[str, Any]:
+    """Give what waits for a session, and change nothing: for the caller's own, or for another one."""
+    if options.other is None:
+        return ask(context, context.caller(options.as_name), "session.waiting", {})
+    target = exact_text(options.other)
+    running = [peer for peer in context.registry.listed() if target in names_of(peer)]
+    if running and _is_a_persons(context, options.as_name):
+        return ask(context, Caller(running[0].session, running[0]), "session.waiting", {})
+    return waiting_in(context, target)  # which says that an agent does not look into a running one
+
+
+def _is_a_persons(context: Context, name: str | None) -> bool:
+    try:
+        return context.caller(name).session.host == TERMINAL
+    except NoSession:
+        return False
 
 
 def answers(call: Call, message_id: str | None, wait_s: float) -> Iterator[dict[str, Any]]:
@@ -83,6 +108,20 @@ def _confirm(call: Call, answer: dict[str, Any]) -> None:
     parts = [message_ids[at : at + CONFIRM_MESSAGES] for at in range(0, len(message_ids), CONFIRM_MESSAGES)]
     for part in parts or ([[]] if answer["receipts"] else []):
         call("session.confirm", {"message_ids": part, "evidence": "shown by herd inbox"})
+
+
+def _show_waiting(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        output.put_json(answer)
+        return
+    for message in answer["messages"]:
+        output.put(shown_to_person(message))
+    for message_id in answer["unreadable"]:
+        output.put(f"message {printable(message_id)} is stored and cannot be read")
+    if answer["more"]:
+        output.put("more waits than is shown here")
+    if not answer["messages"] and not answer["unreadable"]:
+        output.put("nothing waits")
 
 
 def _show(answer: dict[str, Any], *, as_json: bool) -> None:

@@ -23,6 +23,8 @@ COMMANDS = {
     "doctor": "herd.cli.doctor",
     "session": "herd.cli.session",
     "mcp": "herd.cli.mcp",
+    "install": "herd.cli.install",
+    "uninstall": "herd.cli.uninstall",
 }
 """Each command and the module that is it, in the order of the help."""
 

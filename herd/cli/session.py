@@ -6,7 +6,6 @@ SIGHUP.
 
 import argparse
 import asyncio
-import signal
 import sys
 from contextlib import suppress
 from typing import Any
@@ -14,16 +13,14 @@ from typing import Any
 from herd.cli.arguments import exact_text
 from herd.cli.context import Context, host_process, open_context, working_directory
 from herd.core.build import seal
-from herd.core.errors import CapabilityDenied, InvalidParams, UnsafeEndpoint
-from herd.core.identity import TERMINAL, SessionName, checked_session
+from herd.core.errors import InvalidParams, UnsafeEndpoint
+from herd.core.identity import checked_session
 
 HELP = "coordinate a session over standard input and output, for a host's extension"
 DESCRIPTION = (
     "Coordinate one session. JSON-RPC requests come as lines on standard input and are answered on standard "
     "output. Without --session, the first request must be session.bind."
 )
-
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,22 +53,23 @@ async def serve(context: Context, options: argparse.Namespace) -> None:
     """Serve until the input ends or a signal comes, and end the session in order.
 
     Raises:
-        HerdError: the session that the options name could not be opened.
+        HerdError: the session that the options name could not be opened, or a frame was malformed.
     """
     from herd.coordinator.adapter_api import AdapterApi, BindParams
     from herd.coordinator.binding import Binding
     from herd.coordinator.coordinator import Coordinator
+    from herd.core.signals import end_on_signals
     from herd.mcp.tool_api import ToolApi
     from herd.rpc.connection import Connection
     from herd.rpc.stdio import stdio_streams
 
     host = host_process()
     seal()
-    _end_on_signals()
+    end_on_signals()
     binding = Binding()
 
     async def bind(params: BindParams) -> Coordinator:
-        session = _hosted_session(params.host, params.session_id, params.created)
+        session = checked_session(params.host, params.session_id, params.created)
         return await binding.bind(context.opening(session, cwd=params.cwd, name=params.name, host=host))
 
     api = AdapterApi(binding, bind)
@@ -80,10 +78,13 @@ async def serve(context: Context, options: argparse.Namespace) -> None:
             await api.request(None, "session.bind", bind_params(context, options))
         reader, writer = await stdio_streams()
         served = ToolApi(api, binding)
-        await Connection(reader, writer, served, limits=context.settings.limits).run()
+        connection = Connection(reader, writer, served, limits=context.settings.limits)
+        await connection.run()
         api.ended()
     finally:
         await binding.close()
+    if connection.fault is not None:
+        raise connection.fault
 
 
 def bind_params(context: Context, options: argparse.Namespace) -> dict[str, Any]:
@@ -99,28 +100,3 @@ def bind_params(context: Context, options: argparse.Namespace) -> dict[str, Any]
         "cwd": working_directory(context.environ),
         "name": None if options.name is None else exact_text(options.name),
     }
-
-
-def _hosted_session(host: str, session_id: str, created: str) -> SessionName:
-    session = checked_session(host, session_id, created)
-    if session.host == TERMINAL:
-        # Or whatever an agent starts could write as a terminal session, which may write to everybody.
-        raise CapabilityDenied(
-            "no host's extension coordinates a terminal session",
-            hint="Commands do it by themselves; name another than the default one with `--as NAME`.",
-        )
-    return session
-
-
-def _end_on_signals() -> None:
-    """End this task at the first SIGTERM or SIGHUP; a second one ends the process at once."""
-    loop, serving = asyncio.get_running_loop(), asyncio.current_task()
-    assert serving is not None, "it is called in a task"
-
-    def end() -> None:
-        for number in _ENDING:
-            loop.remove_signal_handler(number)
-        serving.cancel()
-
-    for number in _ENDING:
-        loop.add_signal_handler(number, end)

@@ -49,13 +49,14 @@ def _require_asleep(context: Context, file: SessionFile, target: str) -> None:
 
 
 def waiting_in(context: Context, target: str) -> dict[str, Any]:
-    """Give what waits in a sleeping session's inbox, in the shape of `peer_messages`."""
+    """Give what waits in a sleeping session's inbox, in the shape of `session.waiting`."""
 
-    def work(connection: sqlite3.Connection, _: SessionFile) -> list[dict[str, Any]]:
-        return [shape_message(row) for row in inbox.undelivered(connection)]
+    def work(connection: sqlite3.Connection, _: SessionFile) -> dict[str, Any]:
+        messages = [shape_message(row) for row in inbox.undelivered(connection)]
+        return {"messages": messages, "unreadable": inbox.unreadable(connection), "more": False}
 
-    messages = look(context.layout, key_of(context, target), work) or []
-    return {"messages": messages, "receipts": [], "cursor": "0", "timed_out": False}
+    found = look(context.layout, key_of(context, target), work)
+    return found or {"messages": [], "unreadable": [], "more": False}
 
 
 def status_in(context: Context, key: str, message_id: str) -> dict[str, Any]:

@@ -87,7 +87,6 @@ class AdapterApi:
         params: dict[str, Any],
     ) -> dict[str, Any]:
         """See `Handler.request`; an adapter inside the coordinator's own process has no connection."""
-        self._connection = connection
         if method == "session.bind":
             return await self._bound(checked(BindParams, params))
         serve = _METHODS.get(method)
@@ -98,6 +97,7 @@ class AdapterApi:
         async with self._binding:  # a request behind session.bind waits for it
             coordinator = self._sessions.current()
         self._served.add(coordinator)
+        self._connection = connection  # only now: another request may have come while this one waited
         result: dict[str, Any] = await call(self, coordinator, wanted)
         return result
 
@@ -109,6 +109,16 @@ class AdapterApi:
         self._subscription.end()
         for coordinator in self._served:
             coordinator.delivery.release(self)
+
+    @property
+    def holds(self) -> bool:
+        """Whether this adapter holds messages without evidence."""
+        return any(coordinator.delivery.holds(self) for coordinator in self._served)
+
+    async def put_back(self) -> None:
+        """Give back what this adapter holds as if it had never been handed over."""
+        for coordinator in self._served:
+            await coordinator.delivery.put_back(self)
 
     async def proved(self, evidence: str) -> None:
         """Record evidence that the host has everything this adapter was handed."""
@@ -174,6 +184,10 @@ class AdapterApi:
         await coordinator.delivery.confirm(self, params.message_ids, params.evidence)
         return {}
 
+    async def _waiting(self, coordinator: "Coordinator", _: Nothing) -> dict[str, Any]:
+        rows, unreadable, more = await coordinator.delivery.waiting()
+        return {"messages": [shape_message(row) for row in rows], "unreadable": unreadable, "more": more}
+
     async def _drain(self, coordinator: "Coordinator", params: DrainParams) -> dict[str, Any]:
         return (await coordinator.delivery.drain(self, params.most))._asdict()
 
@@ -200,6 +214,7 @@ _METHODS: dict[str, tuple[type[Params], Any]] = {
     "session.list": (ListParams, AdapterApi._list),  # noqa: SLF001
     "session.send": (SendParams, AdapterApi._send),  # noqa: SLF001
     "session.read": (ReadParams, AdapterApi._read),  # noqa: SLF001
+    "session.waiting": (Nothing, AdapterApi._waiting),  # noqa: SLF001
     "session.drain": (DrainParams, AdapterApi._drain),  # noqa: SLF001
     "session.confirm": (ConfirmParams, AdapterApi._confirm),  # noqa: SLF001
     "session.release": (ReleaseParams, AdapterApi._release),  # noqa: SLF001

@@ -5,7 +5,7 @@ They are ignorant of what becomes of them.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from herd.core.limits import (
     CALL_ID_CHARACTERS,
@@ -26,6 +26,14 @@ Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
 Cwd = Annotated[str, Field(min_length=1, max_length=CWD_CHARACTERS)]
 Target = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
 Digits = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
+
+
+def _whole(value: object) -> object:
+    # JSON has one kind of number, and its schemas call 1.0 an integer; some clients write it so.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = BeforeValidator(_whole)
 
 
 class Params(BaseModel):
@@ -84,8 +92,8 @@ class ReadParams(Params):
     sender: Target | None = Field(default=None, alias="from")
     reply_to: MessageId | None = None
     message_id: MessageId | None = None
-    offset: Annotated[int, Field(ge=0)] = 0
-    wait_ms: Annotated[int, Field(ge=0, le=READ_WAIT_MS)] = 0
+    offset: Annotated[int, Field(ge=0), Whole] = 0
+    wait_ms: Annotated[int, Field(ge=0, le=READ_WAIT_MS), Whole] = 0
 
 
 class ConfirmParams(Params):
@@ -105,7 +113,9 @@ class ReleaseParams(Params):
 class DrainParams(Params):
     """What `session.drain` takes."""
 
-    most: Annotated[int, Field(ge=DRAIN_LEAST_CHARACTERS, le=DRAIN_GREATEST_CHARACTERS)] = DRAIN_CHARACTERS
+    most: Annotated[int, Field(ge=DRAIN_LEAST_CHARACTERS, le=DRAIN_GREATEST_CHARACTERS), Whole] = (
+        DRAIN_CHARACTERS
+    )
 
 
 class MessageParams(Params):

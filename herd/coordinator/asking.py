@@ -98,8 +98,8 @@ class Asking:
         if not self._carrier.untouched(row.message_id):
             try:
                 return await self._learnt(row)
-            except UnknownTarget:
-                pass  # asked, and it has no such message
+            except (UnknownTarget, MessageIdConflict):
+                pass  # asked, and it has no such message, or another of that id
             except HerdError as fault:
                 raise DeliveryUnknown(
                     f"message {row.message_id} may have been accepted, and its recipient cannot be asked: "

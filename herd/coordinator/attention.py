@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from herd.coordinator import waking
+from herd.coordinator.health import Health
 from herd.coordinator.tasks import Tasks
 from herd.coordinator.thread import Thread
 from herd.coordinator.waking import IDLE, WORKING, Waiting, Waking
@@ -33,6 +34,7 @@ class Attention:
 
     Args:
         mailbox: The session's own.
+        health: Nobody is told anything while the session is unhealthy, since nothing would be handed over.
         held: Tells whether a reader holds the row of that number.
         thread: Told that mail can make this session act.
         tasks: Runs the looks into the mailbox.
@@ -44,6 +46,7 @@ class Attention:
     def __init__(
         self,
         mailbox: Mailbox,
+        health: Health,
         held: Callable[[int], bool],
         thread: Thread,
         tasks: Tasks,
@@ -53,6 +56,7 @@ class Attention:
         deepest: int,
     ) -> None:
         self._mailbox = mailbox
+        self._health = health
         self._held = held
         self._thread = thread
         self._tasks = tasks
@@ -73,6 +77,8 @@ class Attention:
         def stop() -> None:
             if listener in self._listeners:
                 self._listeners.remove(listener)
+            # Nobody tells of a person's prompt now, so none could begin afresh.
+            self._thread.driven = bool(self._listeners)
 
         return stop
 
@@ -85,8 +91,9 @@ class Attention:
             self.look()
 
     def turn_ended(self) -> None:
-        """Take note that a turn has ended, however it went."""
+        """Take note that a turn has ended, however it went; what came meanwhile may wake now."""
         self._waking = waking.begun(self._waking)
+        self.look()
 
     def look(self) -> None:
         """Look what waits and tell the listeners, if there are any."""
@@ -97,14 +104,24 @@ class Attention:
             self._looking = True
             self._tasks.create_task(self._look())
 
+    async def drives(self) -> bool:
+        """Tell whether something waits for which a turn that ends may go on: only what may wake, too.
+
+        Raises:
+            HerdError: the mailbox cannot be read.
+        """
+        rows = await self._mailbox.read(inbox.undelivered) or []
+        return self._waiting(rows).newest_waking > 0
+
     async def _look(self) -> None:
         try:
             while self._again:
                 self._again = False
                 try:
+                    self._health.require()
                     rows = await self._mailbox.read(inbox.undelivered) or []
                 except HerdError:
-                    return  # unhealthy: what comes back with health is told then
+                    return  # what waits is told once health is back
                 self._tell(self._waiting(rows))
         finally:
             self._looking = False
@@ -115,7 +132,7 @@ class Attention:
         return Waiting(len(free), max(may, default=0))
 
     def _tell(self, waiting: Waiting) -> None:
-        if not waiting.unread:
+        if not waiting.unread or not self._listeners:  # a wake that nobody hears of is not spent
             return
         now = self._clock.elapsed()
         wake = waking.may_wake(

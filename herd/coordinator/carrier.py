@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from herd.coordinator.authority import Authority
-from herd.coordinator.connections import Connections
+from herd.coordinator.connections import Connections, Peer
 from herd.coordinator.own import Own
 from herd.core.clock import Clock
 from herd.core.errors import PeerOffline
@@ -15,6 +15,7 @@ from herd.mail.outbox import Outgoing
 from herd.mail.reach import ConnectionReach, Reach, VisitReach
 from herd.mail.receipts import Receipt
 from herd.mail.routes import Carried
+from herd.presence.record import Record
 from herd.presence.registry import Registry, names_of
 from herd.presence.session_file import read_session_file
 from roles.model import Party
@@ -67,7 +68,20 @@ class LocalCarrier:
             HerdError: it could not be asked.
         """
         reach = await self.reach(message.recipient_key)
-        return await reach.status(message.message_id, message.recipient)
+        return await reach.status(message.message_id, message.recipient, message.digest)
+
+    def running(self, key: str) -> Record | None:
+        """Give the record of a session's living instance; None where none lives.
+
+        One stat where a connection to it is open and proved that very record: the process that holds its other
+        end lives. Otherwise the record is read and its lock looked at.
+        """
+        connection = self._local.connections.open_to(key)
+        if connection is not None:
+            proved: Peer = connection.principal
+            return proved.record
+        record = self._local.registry.record(key)
+        return record if record is not None and self._local.registry.lives(record) else None
 
     async def reach(self, key: str, name: str | None = None) -> Reach:
         """Give the custody of a session as it can be reached now.
@@ -81,13 +95,8 @@ class LocalCarrier:
             HerdError: its socket could not be reached or proved.
         """
         local = self._local
-        connection = local.connections.open_to(key)
-        if connection is not None and (
-            name is None or not is_peer_id(name) or name in names_of(connection.principal.record)
-        ):
-            return ConnectionReach(connection)
-        record = local.registry.record(key)
-        if record is not None and local.registry.lives(record):
+        record = self.running(key)
+        if record is not None:
             if name is not None and is_peer_id(name) and name not in names_of(record):
                 raise PeerOffline(f"the instance {name} is over, and another one runs that session")
             return ConnectionReach(await local.connections.to(record))

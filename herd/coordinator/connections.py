@@ -113,6 +113,9 @@ class Connections:
             AuthenticationFailed, UnsafeEndpoint, UnsupportedProtocol: it is not provably that instance.
             QueueFull: too many connections are in use.
         """
+        connection = self._open.get(record.instance_id)
+        if connection is not None and not connection.closed and connection.principal.record is record:
+            return connection
         async with self._dialling.lane(record.instance_id):
             connection = self._open.get(record.instance_id)
             if connection is None or connection.closed:

@@ -189,6 +189,8 @@ class Coordinator(Joined):
             self._take_up()
         else:
             self.tasks.create_task(self.owing.start())
+        if self.mailbox.custody_id is not None:
+            self._waits()  # nobody was told of what came before the fault and was never handed over
         self.retry()
 
     def retry(self) -> None:

@@ -6,7 +6,8 @@ for a person. While a reader still holds a message nobody else is given it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+import itertools
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ class Delivery(Holding):
         self._health = health
         self._judge = judge
         self._hold = hold
-        self._announced: set[int] = set()
+        self._announced: dict[int, Hashable] = {}
         self._reading = asyncio.Lock()
         self._happened = asyncio.Event()
         self._over = False
@@ -94,7 +95,8 @@ class Delivery(Holding):
     def waits(self) -> None:
         """Take note that a message waits that did not before: accepted just now, or given back."""
         self.arrived()
-        super().waits()
+        if not self._over:  # a reader may end after the session did, and nobody here hands it on any more
+            super().waits()
 
     async def read(self, reader: Hashable, query: Query, *, person: bool = False) -> Handed:
         """Hand over what waits, or wait for something to come.
@@ -118,6 +120,13 @@ class Delivery(Holding):
                 return handed
             await first_of(happened, self._clock, left)
 
+    async def waiting(self) -> tuple[list[Incoming], list[str], bool]:
+        """Give what waits, the ids of what cannot be read, and whether there is more; hand nothing over."""
+        room = AnswerRoom()
+        rows = await self._mailbox.read(inbox.undelivered) or []
+        shown = list(itertools.takewhile(room.takes, rows))
+        return shown, await self._mailbox.read(inbox.unreadable) or [], len(shown) < len(rows)
+
     async def drain(self, reader: Hashable, most: int = DRAIN_CHARACTERS) -> Drained:
         """Hand over what waits as one text for a model, and wait for nothing.
 
@@ -132,7 +141,16 @@ class Delivery(Holding):
         room = TextRoom(most, self._announced)
         async with self._reading:
             chosen, more = await self._handed(reader, Query(), room, person=False)
+            if room.announces is not None:
+                self._announced[room.announces] = reader
         return Drained(room.text(), [row.message_id for row in chosen], more)
+
+    async def put_back(self, reader: Hashable, message_ids: Collection[str] | None = None) -> None:
+        """See `Holding.put_back`; where it names none, what was said of too long ones was not read either."""
+        if message_ids is None:
+            for number in [one for one, told in self._announced.items() if told == reader]:
+                del self._announced[number]
+        await super().put_back(reader, message_ids)
 
     def _require_open(self) -> None:
         if self._over:

@@ -17,7 +17,7 @@ from herd.mail import outbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import PENDING, Receipt
-from herd.mail.wire import Conversation, content_digest, require_fitting
+from herd.mail.wire import Conversation, content_digest, require_fitting, surely_fits
 from herd.presence.session_file import SessionFiles
 
 
@@ -89,7 +89,9 @@ class Drafting:
             custody_id=file.custody_id if file else None,
             receipt=Receipt(message_id, recipient.to, None, PENDING, 0),
         )
-        require_fitting(row.envelope())
+        ids = (message_id, row.recipient, correlation, row.conversation_id, row.reply_to, row.custody_id)
+        if not surely_fits((row.content, row.topic, self._own.target), ids):
+            require_fitting(row.envelope())
         return row
 
     async def _conversation(self, message_id: str, answered: Answered | None) -> Conversation:

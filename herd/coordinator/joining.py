@@ -170,6 +170,7 @@ class Joined(ABC):
         )
         self.attention = Attention(
             self.mailbox,
+            self.health,
             self.delivery.held,
             self.thread,
             self.tasks,
@@ -209,7 +210,6 @@ class Joined(ABC):
         opening = self.opening
         self.sending = Sending(
             opening.layout,
-            self.registry,
             self.authority,
             self.own,
             self.mailbox,

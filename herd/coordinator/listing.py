@@ -6,7 +6,6 @@ import json
 from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
-from herd.coordinator.bearers import Bearers
 from herd.coordinator.own import Own
 from herd.coordinator.shapes import size_of
 from herd.core.clock import Clock
@@ -18,6 +17,7 @@ from herd.core.text import printable
 from herd.mail import shown
 from herd.mail.mailbox import Mailbox
 from herd.mail.shown import Shown
+from herd.presence.bearers import Bearers
 from herd.presence.entries import entries_of, matches
 from herd.presence.record import Record
 from herd.presence.registry import Registry, names_of, sleeping_keys

@@ -215,7 +215,9 @@ class PeerHandler:
         sender = sender_of(caller)
         async with self._lane(sender, question.message_id):
             row = await self._inner.mailbox.read(
-                lambda connection: inbox.find(connection, sender.key, question.message_id, question.to)
+                lambda connection: inbox.same(
+                    connection, sender.key, question.message_id, question.to, question.digest
+                )
             )
         if row is None:
             raise UnknownTarget(f"message {question.message_id} of yours has not come here")

@@ -4,6 +4,7 @@ Each room is asked row by row, in order, and the first row that finds no place e
 behind it waits with it, so that no message overtakes another.
 """
 
+from collections.abc import Container
 from typing import NamedTuple, Protocol
 
 from herd.coordinator.shapes import shape_message, size_of
@@ -57,13 +58,17 @@ class TextRoom:
 
     Args:
         most: Characters of the text.
-        announced: The rows of which that was said before; this one is added.
+        announced: The rows of which that was said before.
+
+    Attributes:
+        announces: The row of which this text says so.
     """
 
-    def __init__(self, most: int, announced: set[int]) -> None:
+    def __init__(self, most: int, announced: Container[int]) -> None:
         self._most = most
         self._announced = announced
         self._parts: list[str] = []
+        self.announces: int | None = None
 
     def takes(self, row: Incoming) -> bool:
         """See `Room.takes`."""
@@ -72,7 +77,7 @@ class TextRoom:
         if "next_offset" in shape or len(part) > self._most:
             line = waiting_line(shape)
             if row.sequence not in self._announced and self._adds(line):
-                self._announced.add(row.sequence)
+                self.announces = row.sequence
             return False
         return self._adds(part)
 

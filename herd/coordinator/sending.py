@@ -30,7 +30,6 @@ from herd.mail.outbox import Outgoing
 from herd.mail.receipts import PENDING, REJECTED
 from herd.mail.routes import Progress, Routes
 from herd.mail.steps import OUTBOX_AFTER, OUTBOX_BEFORE, Step, no_step
-from herd.presence.registry import Registry
 from herd.presence.session_file import read_session_file
 from roles.model import Party, require
 
@@ -65,7 +64,6 @@ class Sending:
 
     Args:
         layout: The folders of this machine.
-        registry: Where records are read.
         authority: Asked before anything is queued.
         own: This session.
         mailbox: Its mailbox.
@@ -83,7 +81,6 @@ class Sending:
     def __init__(
         self,
         layout: Layout,
-        registry: Registry,
         authority: Authority,
         own: Own,
         mailbox: Mailbox,
@@ -99,7 +96,6 @@ class Sending:
         step: Step = no_step,
     ) -> None:
         self._layout = layout
-        self._registry = registry
         self._authority = authority
         self._own = own
         self._mailbox = mailbox
@@ -180,8 +176,8 @@ class Sending:
 
     def _party(self, key: str) -> Party:
         """Read the target's evidence as it is now, just before the commit."""
-        record = self._registry.record(key)
-        if record is not None and self._registry.lives(record):
+        record = self._carrier.running(key)
+        if record is not None:
             if record.presence is None:
                 raise EligibilityUnverified(
                     "that session is on record and not listed: it is starting, ending, suspended or unhealthy"
@@ -208,14 +204,10 @@ class Sending:
             await first_of(told.event, self._clock, SEND_WAIT_MS / 1000)
         progress = told.progress
         if row.receipt.state != PENDING or progress is None:
-            return Sent(row, running=self._runs(row.recipient_key))
+            return Sent(row, running=self._carrier.running(row.recipient_key) is not None)
         if progress.receipt.state == REJECTED and progress.refusal is not None:
             raise progress.refusal
         return Sent(row._replace(receipt=progress.receipt), progress.running)
-
-    def _runs(self, key: str) -> bool:
-        record = self._registry.record(key)
-        return record is not None and self._registry.lives(record)
 
 
 def _confirmed_by(connection: sqlite3.Connection, reply: Outgoing, now_ms: int) -> list[Incoming]:

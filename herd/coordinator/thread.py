@@ -42,10 +42,14 @@ class Thread:
         return self._handed is not None
 
     def handed(self, rows: Iterable[Incoming]) -> None:
-        """Note what was handed over; the deepest conversation counts."""
-        for row in rows:
-            if self._handed is None or row.depth >= self._handed.depth:
-                self._handed = Conversation.model_construct(id=row.conversation_id, depth=row.depth)
+        """Note what was handed over together; the deepest of these conversations counts.
+
+        What was handed over before does not: it may have ended at the bound, and what comes now may have begun
+        with a person's word in another session.
+        """
+        deepest = max(rows, key=lambda row: row.depth, default=None)
+        if deepest is not None:
+            self._handed = Conversation.model_construct(id=deepest.conversation_id, depth=deepest.depth)
 
     def prompted(self) -> None:
         """Note that a person has written in the session."""

@@ -212,7 +212,7 @@ class ParseError(HerdError):
     """A frame that is not strict UTF-8 or not JSON."""
 
     code = "PARSE_ERROR"
-    exit_status = INTERNAL
+    exit_status = USAGE
     rpc_number = -32700
     hint = "Send one UTF-8 JSON object a line."
 
@@ -419,8 +419,8 @@ def from_wire(error: dict[str, Any], *, own: bool = False) -> HerdError:
 
     Args:
         error: The object.
-        own: Whether this session's own coordinator said it: only then its hint is taken. What a peer would
-            have us do next is a peer's text, and a model reads hints as advice.
+        own: Whether this session's own coordinator said it: only then its hint and details are taken. What a
+            peer would have us do next is a peer's text, and a model reads hints as advice.
     """
     data = error.get("data")
     details = dict(data) if isinstance(data, dict) else {}
@@ -430,7 +430,9 @@ def from_wire(error: dict[str, Any], *, own: bool = False) -> HerdError:
     text = error.get("message")
     message = text if isinstance(text, str) else "the other side gave no reason"
     retry_after = details.get("retry_after_ms")
-    kept: dict[str, int] = {}
+    kept: dict[str, Any] = {}
+    if own:
+        kept = {name: value for name, value in details.items() if name not in {"message", "own"}}
     if type(retry_after) is int and retry_after >= 0:
         # It paces a clock of ours, which a number of any length would break or stop for good.
         kept["retry_after_ms"] = min(retry_after, RETRY_BELIEVED_MS)

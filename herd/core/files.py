@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from herd.core.errors import RecoveryRequired, UnsafeEndpoint
+from herd.core.modes import mode_refused
 
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
@@ -177,8 +178,8 @@ def _check_folder(path: str, found: os.stat_result) -> None:
         kind = "a symlink" if stat.S_ISLNK(found.st_mode) else "no folder"
         raise UnsafeEndpoint(f"{path!r} is {kind}")
     _check_owner(path, found)
-    if (mode := stat.S_IMODE(found.st_mode)) != _FOLDER_MODE:
-        raise UnsafeEndpoint(f"folder {path!r} has mode {mode:04o}, not 0700")
+    if stat.S_IMODE(found.st_mode) != _FOLDER_MODE:
+        raise mode_refused(path, found.st_mode, _FOLDER_MODE)
 
 
 def _check_owner(path: str, found: os.stat_result) -> None:
@@ -208,7 +209,7 @@ def _checked_file(path: str, folder_fd: int | None, fd: int) -> os.stat_result:
         raise UnsafeEndpoint(f"{path!r} is no regular file")
     _check_owner(path, found)
     if found.st_mode & 0o077:
-        raise UnsafeEndpoint(f"file {path!r} has mode {stat.S_IMODE(found.st_mode):04o}, open to others")
+        raise mode_refused(path, found.st_mode, 0o600)
     # No link at all is a file that was replaced a moment ago, whole as it was. The list may come too late
     # to show a temporary name, so the links are counted once more.
     if found.st_nlink > 1 + _temporary_names(path, folder_fd, found) and os.fstat(fd).st_nlink > 1:

@@ -172,6 +172,9 @@ RETRY_WHEN_FULL_MS = 250
 HEALTH_RETRY_MS = 1_000
 """Milliseconds before an unhealthy coordinator first tries to write its state again."""
 
+SETTLED_TOGETHER_MS = 10
+"""Milliseconds for which a receipt may wait to be written down together with those of the messages behind it."""
+
 CHECKPOINT_TRANSACTIONS = 100
 """Transactions after which the mailbox's log is folded back, once no more wait: a commit into a log that need
 not grow takes half the time."""

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from herd.core.errors import UnsafeEndpoint
+from herd.core.modes import mode_refused
 
 _ALWAYS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PRIVATE = 0o600
@@ -49,7 +50,7 @@ def check_lock_file(number: int, path: str) -> os.stat_result:
     if status.st_uid != os.geteuid():
         raise UnsafeEndpoint(f"{path} belongs to user {status.st_uid}, not to us")
     if status.st_mode & 0o077:
-        raise UnsafeEndpoint(f"{path} has mode {stat.S_IMODE(status.st_mode):04o}, open to others")
+        raise mode_refused(path, status.st_mode, 0o600)
     return status
 
 

@@ -1,13 +1,18 @@
 """Codex."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from herd.hosts.adapter import Companion
+    from herd.hosts.serving import Serving
 
 
 class _Adapter(NamedTuple):
     """See `herd.hosts.adapter.HostAdapter`."""
 
     name: str = "codex"
+    accompanied: bool = False
 
     def session_id(self, environ: Mapping[str, str]) -> str | None:
         """Give what Codex tells the commands it starts."""
@@ -16,6 +21,10 @@ class _Adapter(NamedTuple):
     def call_id(self, meta: Mapping[str, Any]) -> str | None:  # noqa: ARG002 - the seam's shape
         """See `HostAdapter.call_id`."""
         return None  # codex names the thread and turn of a call, not the call
+
+    def companion(self, serving: "Serving") -> "Companion | None":  # noqa: ARG002 - the seam's shape
+        """See `HostAdapter.companion`."""
+        return None
 
 
 ADAPTER = _Adapter()

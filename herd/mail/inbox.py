@@ -24,6 +24,8 @@ _COLUMNS = (
     " accepted_at, delivered_at, replied_at, outcome"
 )
 
+_WAITING = f"SELECT {_COLUMNS} FROM inbox WHERE state = 'accepted' ORDER BY sequence"
+
 
 class Sender(NamedTuple):
     """What acceptance verified about a message's sender; it is stored with the message and stands.
@@ -120,15 +122,36 @@ def find(connection: sqlite3.Connection, sender_key: str, message_id: str, to: s
     return None if row is None else _incoming(row)
 
 
+def same(
+    connection: sqlite3.Connection, sender_key: str, message_id: str, to: str, digest: str | None
+) -> Incoming | None:
+    """Give a row as `find` does, for a sender that says what it sent.
+
+    Raises:
+        MessageIdConflict: the id is known from this sender with other content.
+    """
+    row = find(connection, sender_key, message_id, to)
+    if row is not None and digest not in {None, row.digest}:
+        raise MessageIdConflict(f"message {message_id} was accepted before with other content")
+    return row
+
+
 def waiting(connection: sqlite3.Connection) -> int:
     """Count the messages accepted and not yet delivered."""
     return int(connection.execute("SELECT count(*) FROM inbox WHERE state = 'accepted'").fetchone()[0])
 
 
 def undelivered(connection: sqlite3.Connection) -> list[Incoming]:
-    """Give every accepted, undelivered message in the order of acceptance, and change nothing."""
-    rows = connection.execute(f"SELECT {_COLUMNS} FROM inbox WHERE state = 'accepted' ORDER BY sequence")
-    return [_incoming(row) for row in rows]
+    """Give every accepted, undelivered message in the order of acceptance, and change nothing.
+
+    What cannot be read is left out, so that it keeps no other message from its reader; see `unreadable`.
+    """
+    return [row for row in map(_read, connection.execute(_WAITING)) if row is not None]
+
+
+def unreadable(connection: sqlite3.Connection) -> list[str]:
+    """Give the ids of accepted, undelivered messages whose stored record does not parse."""
+    return [str(row[2]) for row in connection.execute(_WAITING) if _read(row) is None]
 
 
 def by_id(connection: sqlite3.Connection, message_id: str) -> list[Incoming]:
@@ -249,3 +272,10 @@ def _incoming(row: tuple[Any, ...]) -> Incoming:
     receipt = Receipt(row[2], row[3], None, *row[17:23])
     values = (*row[:5], sender, *row[6:12], bool(row[12]), *row[13:16], bool(row[16]), receipt)
     return Incoming._make(values)
+
+
+def _read(row: tuple[Any, ...]) -> Incoming | None:
+    try:
+        return _incoming(row)
+    except (ValueError, TypeError):  # no JSON, or JSON of something else than a sender
+        return None

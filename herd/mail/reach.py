@@ -35,11 +35,17 @@ class Reach(Protocol):
         """
         ...
 
-    async def status(self, message_id: str, to: str) -> Receipt:
+    async def status(self, message_id: str, to: str, digest: str | None = None) -> Receipt:
         """Ask for the receipt of a message that this sender may have handed in.
+
+        Args:
+            message_id: The message.
+            to: Its exact recipient.
+            digest: Its content digest, so that another message of that id is not taken for it.
 
         Raises:
             UnknownTarget: that custody has no such message of this sender.
+            MessageIdConflict: it has one of other content.
         """
         ...
 
@@ -71,9 +77,9 @@ class ConnectionReach:
         result = await self._connection.request("peer.send", envelope.to_wire())
         return _receipt_of(result, envelope.message_id, envelope.to)
 
-    async def status(self, message_id: str, to: str) -> Receipt:
+    async def status(self, message_id: str, to: str, digest: str | None = None) -> Receipt:
         """See `Reach.status`."""
-        params = {"messageId": message_id, "to": to}
+        params = {"messageId": message_id, "to": to} | ({} if digest is None else {"digest": digest})
         return _receipt_of(await self._connection.request("peer.status", params), message_id, to)
 
     async def offer(self, receipt: Receipt) -> None:
@@ -133,11 +139,11 @@ class VisitReach:
 
         return await asyncio.to_thread(judged)
 
-    async def status(self, message_id: str, to: str) -> Receipt:
+    async def status(self, message_id: str, to: str, digest: str | None = None) -> Receipt:
         """See `Reach.status`."""
 
         def work(connection: sqlite3.Connection, file: SessionFile) -> Receipt | None:
-            row = inbox.find(connection, self._sender.key, message_id, to)
+            row = inbox.same(connection, self._sender.key, message_id, to, digest)
             return None if row is None else row.receipt._replace(custody_id=file.custody_id)
 
         receipt = await asyncio.to_thread(look, self._layout, self._key, work)

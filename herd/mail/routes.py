@@ -9,11 +9,10 @@ between loses nothing, since the receipt stays owed on the other side.
 import asyncio
 import logging
 import random
-import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from herd.core.backoff import pause_ms
 from herd.core.clock import Clock, first_of
@@ -22,7 +21,8 @@ from herd.mail import outbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import REJECTED, Receipt, merged
-from herd.mail.steps import RECEIPT_AFTER, RECEIPT_BEFORE, SEND_AFTER, SEND_BEFORE, Step, no_step
+from herd.mail.settling import Settled, Settling, Spawner
+from herd.mail.steps import SEND_AFTER, SEND_BEFORE, Step, no_step
 
 _log = logging.getLogger("herd.mail.routes")
 
@@ -44,14 +44,6 @@ class Carrier(Protocol):
         Raises:
             HerdError: a refusal; `may_pass` tells whether the message stays the head of its route.
         """
-        ...
-
-
-class Spawner(Protocol):
-    """Runs background work and ends it with its owner."""
-
-    def create_task(self, work: Coroutine[Any, Any, None]) -> object:
-        """Start a piece of work."""
         ...
 
 
@@ -101,16 +93,12 @@ class Routes:
         jitter: Callable[[], float] = random.random,
         step: Step = no_step,
     ) -> None:
-        self._mailbox = mailbox
         self._carrier = carrier
         self._tasks = tasks
         self._clock = clock
         self._changed = changed
-        self._recorded = recorded
+        self._settling = Settling(mailbox, tasks, clock=clock, recorded=recorded, step=step)
         self._waits = waits
-        self._writing = 0
-        self._written = asyncio.Event()
-        self._unwritten: list[tuple[Outgoing, Carried | HerdError]] = []
         self._jitter = jitter
         self._step = step
         self._routes: dict[str, _Route] = {}
@@ -137,17 +125,13 @@ class Routes:
 
     async def written(self) -> None:
         """Wait until what became of every message so far is written down."""
-        while self._writing:
-            self._written.clear()
-            await self._written.wait()
+        await self._settling.written()
 
     def retry(self) -> None:
         """Try every waiting head at once, except one that was told how long; write down what could not be."""
         for route in self._routes.values():
             route.retry.set()
-        unwritten, self._unwritten = self._unwritten, []
-        for message, outcome in unwritten:
-            self._begin_to_write_down(message, outcome)
+        self._settling.retry()
 
     def refusal(self, message: Outgoing) -> HerdError | None:
         """Give why a message is still pending, where it is the head of its route and was refused."""
@@ -187,7 +171,7 @@ class Routes:
                 await self._pause(route, passing)
             else:
                 route.attempt, route.refusal = 0, None
-                self._settle(message, outcome)
+                self._settle(message, outcome, more=bool(route.waiting))
         del self._routes[name]
 
     async def _attempt(self, message: Outgoing) -> Carried | HerdError:
@@ -216,34 +200,11 @@ class Routes:
             if await first_of(route.retry, self._clock, wanted / 1000):
                 route.attempt = 0  # things have changed, so the pauses grow from the start again
 
-    def _settle(self, message: Outgoing, outcome: Carried | HerdError) -> None:
+    def _settle(self, message: Outgoing, outcome: Carried | HerdError, *, more: bool) -> None:
         if isinstance(outcome, HerdError):
             rejected = message.receipt._replace(state=REJECTED, outcome=outcome.code)
             self._changed(Progress(rejected, refusal=outcome))
+            self._settling.add(Settled(message, outcome), more=more)
         else:
             self._changed(Progress(merged(message.receipt, outcome.receipt), outcome.running))
-        self._begin_to_write_down(message, outcome)
-
-    def _begin_to_write_down(self, message: Outgoing, outcome: Carried | HerdError) -> None:
-        self._writing += 1
-        self._tasks.create_task(self._write_down(message, outcome))
-
-    async def _write_down(self, message: Outgoing, outcome: Carried | HerdError) -> None:
-        def work(connection: sqlite3.Connection) -> Outgoing:
-            if isinstance(outcome, HerdError):
-                return outbox.reject(connection, message.message_id, outcome.code, self._clock.wall_ms())
-            return outbox.record_receipt(connection, outcome.receipt, message.recipient_key)
-
-        try:
-            self._step(RECEIPT_BEFORE)
-            row = await self._mailbox.run(work)
-        except HerdError as refusal:
-            _log.warning("receipt.persist.failed", extra={"code": refusal.code})
-            if refusal.may_pass:
-                self._unwritten.append((message, outcome))  # for `retry`
-        else:
-            self._step(RECEIPT_AFTER)
-            self._recorded(row)
-        finally:
-            self._writing -= 1
-            self._written.set()
+            self._settling.add(Settled(message, outcome.receipt), more=more)

@@ -6,7 +6,7 @@ value with our own names.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -133,10 +133,15 @@ class ReceiptShape(Wire):
 
 
 class StatusQuestion(Wire):
-    """What `peer.status` asks: one message of the caller's, by id and exact recipient."""
+    """What `peer.status` asks: one message of the caller's, by id and exact recipient.
+
+    Attributes:
+        digest: The content digest of what the caller sent; a message of other content is not that message.
+    """
 
     message_id: MessageId
     to: str
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 
 def checked_status(params: Mapping[str, Any]) -> StatusQuestion:
@@ -170,9 +175,13 @@ def require_fitting(envelope: Envelope) -> None:
     Raises:
         MessageTooLarge: the text has more than `TEXT_BYTES`, or the whole more than `ENVELOPE_BYTES`.
     """
-    text = len(envelope.content.encode())
-    if _must_fit(envelope, text):
+    ids = (envelope.message_id, envelope.to, envelope.correlation_id, envelope.conversation.id)
+    if surely_fits(
+        (envelope.content, envelope.topic, envelope.sender.session),
+        (*ids, envelope.reply_to, envelope.custody_id),
+    ):
         return
+    text = len(envelope.content.encode())
     if text > TEXT_BYTES:
         raise MessageTooLarge(f"the text has {text} bytes, more than {TEXT_BYTES}")
     size = len(json.dumps(envelope.to_wire(), ensure_ascii=False, separators=(",", ":")).encode())
@@ -183,12 +192,15 @@ def require_fitting(envelope: Envelope) -> None:
         )
 
 
-def _must_fit(envelope: Envelope, text_bytes: int) -> bool:
-    """Tell whether the envelope fits however its texts are written: most do, and need not be written for it."""
-    free = text_bytes + len(envelope.topic or "") + len(envelope.sender.session)
-    ids = (envelope.message_id, envelope.to, envelope.correlation_id, envelope.conversation.id)
-    optional = (envelope.reply_to or "", envelope.custody_id or "")
-    plain = sum(map(len, ids + optional))  # of letters, digits, dashes and a colon
+def surely_fits(texts: Iterable[str | None], ids: Iterable[str | None]) -> bool:
+    """Tell whether an envelope fits however its texts are written as JSON: most do, and need not be written.
+
+    Args:
+        texts: Those with any characters at all.
+        ids: Those of letters, digits, dashes and colons.
+    """
+    free = sum(len(text.encode()) for text in texts if text is not None)
+    plain = sum(len(one) for one in ids if one is not None)
     return _ESCAPE_BYTES * free + plain + _FIELDS_BYTES <= ENVELOPE_BYTES
 
 

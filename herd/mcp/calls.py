@@ -12,6 +12,7 @@ from typing import Any
 
 from herd.core.errors import QueueFull
 from herd.core.limits import RETRY_WHEN_FULL_MS
+from herd.hosts.adapter import Companion
 from herd.mcp.protocol import ProtocolError
 from herd.mcp.tools import Call, Tools, refusal_result
 
@@ -28,15 +29,19 @@ class Calls:
 
     `_running` holds a call from `begin` to the end of its task or its cancellation. `_unproved` gets it at
     the instant at which its answer is written, and loses it to the next call, to its own cancellation, or to
-    the end.
+    the end. Where the host's own evidence settles a call, the next one leaves it where it is.
 
     Args:
         tools: Carries the calls out.
         answer: Answers one.
         most: Calls that may run at once.
+        companion: Brings the host's own evidence; None where its calls are all there is.
     """
 
-    def __init__(self, tools: Tools, answer: Answer, *, most: int) -> None:
+    def __init__(
+        self, tools: Tools, answer: Answer, *, most: int, companion: Companion | None = None
+    ) -> None:
+        self._companion = companion
         self._tools = tools
         self._answer = answer
         self._most = most
@@ -46,7 +51,7 @@ class Calls:
     async def begin(self, request_id: RequestId, params: dict[str, Any], group: asyncio.TaskGroup) -> None:
         """Begin a call whose id no running one has; what was answered before it came is proved by it."""
         # Now and not in the task: what comes behind this call, or is answered meanwhile, changes nothing.
-        earlier, self._unproved = list(self._unproved.values()), {}
+        earlier = self._take_proved()
         proving = group.create_task(_prove(earlier)) if earlier else None
         if len(self._running) >= self._most:
             text = f"{self._most} of this session's tool calls are running already"
@@ -80,6 +85,14 @@ class Calls:
             call.take_back()
         self._unproved.clear()
 
+    def _take_proved(self) -> list[Call]:
+        """Take out what the call that has just come proves, and keep what it does not."""
+        left = {key: call for key, call in self._unproved.items() if not call.settled}
+        companion = self._companion
+        kept = {} if companion is None else {k: call for k, call in left.items() if companion.proves(call)}
+        self._unproved = kept
+        return [call for key, call in left.items() if key not in kept]
+
     def _ended(self, request_id: RequestId, task: "asyncio.Task[None]") -> None:
         if self._running.get(request_id) is task:
             del self._running[request_id]
@@ -99,6 +112,8 @@ class Calls:
             call.take_back()
             raise
         self._unproved[request_id] = call
+        if self._companion is not None and call.holds:
+            self._companion.answered(call.named(params), call)
         await self._answer(request_id, outcome)
 
 

@@ -1,23 +1,23 @@
-"""The process of `herd mcp` once it is loaded: settings, session and server joined."""
+"""The process of `herd mcp` once it is loaded: settings, session, host and server joined."""
 
 import argparse
-import asyncio
-import signal
+from contextlib import AsyncExitStack
 
 from herd.cli.arguments import exact_text
-from herd.cli.context import host_process, open_context
+from herd.cli.context import Context, host_process, open_context
 from herd.coordinator.binding import Binding
+from herd.coordinator.coordinator import Coordinator
 from herd.core.build import seal
 from herd.core.errors import HerdError
 from herd.core.identity import checked_session
-from herd.core.limits import DEFAULT_LIMITS, Limits
-from herd.hosts.adapter import adapter_of
+from herd.core.limits import DEFAULT_LIMITS
+from herd.core.signals import end_on_signals
+from herd.hosts.adapter import Companion, HostAdapter, adapter_of
+from herd.hosts.serving import Serving
 from herd.mcp.opening import Opened
 from herd.mcp.server import Server
 from herd.mcp.tools import Tools
 from herd.rpc.stdio import stdio_streams
-
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 async def serve(options: argparse.Namespace, opened: Opened) -> None:
@@ -26,41 +26,71 @@ async def serve(options: argparse.Namespace, opened: Opened) -> None:
     A session that cannot be opened does not end the process: the tools say why.
     """
     seal()
-    _end_on_signals()
-    binding = Binding()
+    end_on_signals()
+    adapter = adapter_of(options.host)
+    process = _Process(options)
     try:
         reader, writer = await stdio_streams(opened.source, opened.sink)
-        limits = DEFAULT_LIMITS if options.session is None else await _bind(binding, options)
-        tools = Tools(binding, adapter_of(options.host))
-        server = Server(reader, writer, tools, modern=opened.modern, requests=limits.pending_requests)
-        await server.run(opened.left)
+        context = process.context(adapter)
+        async with AsyncExitStack() as stack:
+            if context is not None:
+                await process.begin(context, adapter, stack)
+            limits = DEFAULT_LIMITS if context is None else context.settings.limits
+            server = Server(
+                reader,
+                writer,
+                Tools(process.binding, adapter),
+                modern=opened.modern,
+                requests=limits.pending_requests,
+                companion=process.companion,
+            )
+            await server.run(opened.left)
     finally:
-        await binding.close()
+        await process.binding.close()
 
 
-async def _bind(binding: Binding, options: argparse.Namespace) -> Limits:
-    limits = DEFAULT_LIMITS
-    try:
-        context = open_context()
-        limits = context.settings.limits
-        words = (options.host, options.session, options.created)
-        session = checked_session(*map(exact_text, words))
-        name = None if options.name is None else exact_text(options.name)
-        await binding.bind(context.opening(session, name=name, host=host_process()))
-    except (HerdError, OSError) as fault:
-        binding.refused(fault)
-    return limits
+class _Process:
+    """The session of this process, and what runs beside its server."""
 
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._host = host_process()
+        self.binding = Binding(self._served)
+        self.companion: Companion | None = None
 
-def _end_on_signals() -> None:
-    """End this task at the first SIGTERM or SIGHUP; a second one ends the process at once."""
-    loop, serving = asyncio.get_running_loop(), asyncio.current_task()
-    assert serving is not None, "it is called in a task"
+    def context(self, adapter: HostAdapter | None) -> Context | None:
+        """Give settings and folders; None where nothing asks for them, or where the tools tell why not."""
+        if self._options.session is None and not (adapter is not None and adapter.accompanied):
+            return None
+        try:
+            return open_context()
+        except (HerdError, OSError) as fault:
+            self.binding.refused(fault)
+            return None
 
-    def end() -> None:
-        for number in _ENDING:
-            loop.remove_signal_handler(number)
-        serving.cancel()
+    async def begin(self, context: Context, adapter: HostAdapter | None, stack: AsyncExitStack) -> None:
+        """Serve the session that the options name, and from then on whichever the host is in."""
 
-    for number in _ENDING:
-        loop.add_signal_handler(number, end)
+        async def bind(session_id: str, cwd: str | None = None) -> None:
+            await self._bind(context, session_id, cwd)
+
+        if self._options.session is not None:
+            await bind(self._options.session)
+        if adapter is not None:
+            serving = Serving(context.layout, context.environ, *self._host, bind)
+            self.companion = adapter.companion(serving)
+        if self.companion is not None:
+            await stack.enter_async_context(self.companion)
+
+    async def _bind(self, context: Context, session_id: str, cwd: str | None) -> None:
+        try:
+            words = (self._options.host, session_id, self._options.created)
+            session = checked_session(*map(exact_text, words))
+            name = None if self._options.name is None else exact_text(self._options.name)
+            await self.binding.bind(context.opening(session, cwd=cwd, name=name, host=self._host))
+        except (HerdError, OSError) as fault:
+            self.binding.refused(fault)
+
+    def _served(self, coordinator: Coordinator | None) -> None:
+        if self.companion is not None:
+            self.companion.served(coordinator)

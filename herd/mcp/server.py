@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from herd.core.limits import DEFAULT_LIMITS, SETTLE_S
+from herd.hosts.adapter import Companion
 from herd.mcp import protocol
 from herd.mcp.calls import Calls, RequestId
 from herd.mcp.lines import BadLine, Lines, encoded, parsed
@@ -29,6 +30,7 @@ class Server:
         tools: Carries out tool calls.
         modern: The era, where a request has decided it already.
         requests: Tool calls that may run at once, and streams that may be open.
+        companion: Brings the host's own evidence.
     """
 
     def __init__(
@@ -39,11 +41,12 @@ class Server:
         *,
         modern: bool | None,
         requests: int = DEFAULT_LIMITS.pending_requests,
+        companion: Companion | None = None,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._modern = modern
-        self._calls = Calls(tools, self._answered, most=requests)
+        self._calls = Calls(tools, self._answered, most=requests, companion=companion)
         self._subscriptions = Subscriptions(most=requests)
 
     async def run(self, left: bytes = b"") -> None:

@@ -58,6 +58,17 @@ class Call:
     def __init__(self, tools: Tools, api: AdapterApi | None = None) -> None:
         self._tools = tools
         self._api = api or AdapterApi(tools.sessions)
+        self._settled = False
+
+    @property
+    def settled(self) -> bool:
+        """See `herd.hosts.adapter.Handed`."""
+        return self._settled
+
+    @property
+    def holds(self) -> bool:
+        """Whether it handed over messages of which nothing is proved."""
+        return self._api.holds
 
     async def run(self, params: dict[str, Any]) -> dict[str, Any]:
         """Carry it out and give the result; a refusal is a result too, and so is a fault of ours.
@@ -86,13 +97,26 @@ class Call:
         except Exception:  # noqa: BLE001 - `_fault` logs it, and no fault of one call ends the others
             return refusal_result(_fault(name))
 
-    async def proved(self) -> None:
-        """Take the host's next call as evidence that it has what this one handed over."""
-        await self._api.proved("the host's next tool call")
+    async def proved(self, evidence: str = "the host's next tool call") -> None:
+        """Take it as proved that the host has what this call handed over."""
+        self._settled = True
+        await self._api.proved(evidence)
 
     def take_back(self) -> None:
         """Give back what this call handed over: the host does not have it."""
+        self._settled = True
         self._api.ended()
+
+    async def put_back(self) -> None:
+        """Give back what this call handed over as if it never had: it did not reach the session."""
+        self._settled = True
+        await self._api.put_back()
+
+    def named(self, params: dict[str, Any]) -> str | None:
+        """Give the host's own name of this call, from what it was called with; None where it has none."""
+        meta = params.get("_meta")
+        known = self._tools.call_ids
+        return known.call_id(meta) if known is not None and isinstance(meta, dict) else None
 
     async def _answer(self, name: str, arguments: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         for field in arguments.keys() - _INPUTS[name]:
@@ -103,9 +127,7 @@ class Call:
         return await self._api.request(None, _METHODS[name], arguments)
 
     def _call_id(self, params: dict[str, Any]) -> dict[str, str]:
-        meta = params.get("_meta")
-        known = self._tools.call_ids
-        call_id = known.call_id(meta) if known is not None and isinstance(meta, dict) else None
+        call_id = self.named(params)
         return {} if call_id is None else {"call_id": call_id}
 
 

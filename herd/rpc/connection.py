@@ -39,6 +39,7 @@ class Connection:
 
     Attributes:
         principal: Who the other end proved to be, None until it did.
+        fault: What was wrong with the frame that ended it, None where none was.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Connection:
         frame_bytes: int | None = None,
     ) -> None:
         self.principal: Any = None
+        self.fault: HerdError | None = None
         self._reader = reader
         self._writer = writer
         self._limits = limits
@@ -173,13 +175,11 @@ class Connection:
         self._outgoing.offer(encode(frame, self._frame_bytes))
 
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
-        try:
-            fault = await self._take_frames(tasks)
-        except OSError:
-            fault = None  # the other side is gone: there is nobody to tell
-        if fault is not None:
+        with suppress(OSError):  # the other side is gone: there is nobody to tell
+            self.fault = await self._take_frames(tasks)
+        if self.fault is not None:
             with suppress(QueueFull, FrameTooLarge):
-                self._outgoing.offer(encode(messages.failure(None, fault), self._frame_bytes))
+                self._outgoing.offer(encode(messages.failure(None, self.fault), self._frame_bytes))
         self._end()
         with suppress(OSError):
             while await self._reader.read(_READ_BYTES):

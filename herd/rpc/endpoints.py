@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from herd.core.errors import AuthenticationFailed, PeerOffline, UnsafeEndpoint, UnsupportedPlatform
 from herd.core.limits import SOCKET_PATH_BYTES
+from herd.core.modes import mode_refused
 
 PRIVATE_FOLDER = 0o700
 """Mode of a folder that holds a socket."""
@@ -79,7 +80,7 @@ def check_private_folder(path: str) -> None:
     if found.st_uid != os.geteuid():
         raise UnsafeEndpoint(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}")
     if stat.S_IMODE(found.st_mode) != PRIVATE_FOLDER:
-        raise UnsafeEndpoint(f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, not 0700")
+        raise mode_refused(path, found.st_mode, PRIVATE_FOLDER)
 
 
 def bound_at(path: str) -> Bound:
@@ -111,7 +112,7 @@ def check_bound(path: str) -> None:
     found = os.lstat(path)
     _check_socket(path, found)
     if stat.S_IMODE(found.st_mode) != PRIVATE_SOCKET:
-        raise UnsafeEndpoint(f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, not 0600")
+        raise mode_refused(path, found.st_mode, PRIVATE_SOCKET)
 
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int, int]:
@@ -152,4 +153,4 @@ def _check_socket(path: str, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid():
         raise UnsafeEndpoint(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}")
     if stat.S_IMODE(found.st_mode) & _OTHERS:
-        raise UnsafeEndpoint(f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, open to others")
+        raise mode_refused(path, found.st_mode, PRIVATE_SOCKET)

@@ -9,7 +9,19 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from tests.bench import burst, latency, lists, report, routes, starts
+from tests.bench import (
+    burst,
+    growth,
+    latency,
+    lists,
+    report,
+    routes,
+    servers,
+    starts,
+    takeover,
+    verdicts,
+    waiting,
+)
 from tests.bench.report import Finding
 from tests.bench.workshop import Workshop
 
@@ -17,8 +29,18 @@ SECTIONS: dict[str, tuple[Callable[[Workshop], Iterator[Finding]], ...]] = {
     "send": (latency.measure, routes.measure, burst.measure),
     "list": (lists.measure,),
     "start": (starts.measure,),
+    "mcp": (servers.measure, takeover.measure),
+    "steady": (growth.measure, waiting.measure, verdicts.measure),
 }
 """Each section and what it measures, in its order."""
+
+_ABOUT = """sections:
+  send    one message on a warm, a first and a crowded route; eight hundred at once
+  list    who is there, read from records and asked on the command line
+  start   what a session costs to start, and while it does nothing
+  mcp     what a server costs to start, alone and twenty at once; its takeover, memory and tool list
+  steady  10,000 messages later; a reader that waits; the authority lock under twenty judges
+"""
 
 
 def main() -> int:
@@ -54,7 +76,12 @@ def _known(name: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="./run bench", description="Measure Herd on this machine.")
+    parser = argparse.ArgumentParser(
+        prog="./run bench",
+        description="Measure Herd on this machine.",
+        epilog=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "sections", nargs="*", type=_known, metavar="SECTION", help=f"of {', '.join(SECTIONS)}; all of them"
     )

@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -75,6 +77,10 @@ class Delivery:
         """Do the round trip alone; gives the seconds."""
         return self._runner.run(self._timed_round_trip())
 
+    def waking_sample(self) -> float:
+        """Do one append and three round trips, one after the other; gives the seconds."""
+        return self._runner.run(self._wake())
+
     def cpu(self) -> float:
         """Give the CPU seconds that this process and the other one have used so far."""
         return time.process_time() + cpu_until_now(self._echo.pid)
@@ -84,6 +90,13 @@ class Delivery:
         self.appends.append()
         await self._round_trip()
         self.appends.append()
+        return time.perf_counter() - began
+
+    async def _wake(self) -> float:
+        began = time.perf_counter()
+        self.appends.append()
+        for _ in range(3):
+            await self._round_trip()
         return time.perf_counter() - began
 
     async def _timed_round_trip(self) -> float:
@@ -131,3 +144,42 @@ def parse_all(folder: str) -> None:
 
 PASS = (sys.executable, "-c", "pass")
 """An interpreter of the same environment that starts and ends."""
+
+_HOLDS = """
+import fcntl, sys
+with open(sys.argv[1], "a") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("holds", flush=True)
+    sys.stdin.read()
+"""
+_WAITS = """
+import fcntl, sys
+with open(sys.argv[1], "a") as file:
+    print("waits", flush=True)
+    fcntl.flock(file, fcntl.LOCK_SH)
+    print("has it", flush=True)
+"""
+_BLOCKED_S = 0.02
+
+
+def lock_left(path: str) -> float:
+    """Kill a process that holds a lock; gives the seconds until one that waits for it has said so."""
+    with _program(_HOLDS, path) as holder, _program(_WAITS, path) as waiter:
+        time.sleep(_BLOCKED_S)
+        began = time.perf_counter()
+        holder.kill()
+        assert waiter.stdout is not None, "it was asked for"
+        waiter.stdout.readline()
+        return time.perf_counter() - began
+
+
+@contextmanager
+def _program(source: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    words = [sys.executable, "-c", source, *arguments]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        try:
+            assert started.stdout is not None, "it was asked for"
+            started.stdout.readline()
+            yield started
+        finally:
+            started.kill()

@@ -5,9 +5,10 @@ never quiet: cases take turns sample by sample, so that a disturbance meets all 
 rounds' medians the least disturbed one counts.
 """
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 ROUNDS = 3
@@ -54,6 +55,12 @@ def in_turn(cases: Mapping[str, Sample], *, samples: int, rounds: int = ROUNDS) 
         for name, seconds in taken.items():
             medians[name].append(statistics.median(seconds))
     return {name: Timing(tuple(found)) for name, found in medians.items()}
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Give the least of the values that at least `share` of them, from 0 to 1, do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ class Memory(NamedTuple):
     proportional: float
     """Its own pages, and its share of those it shares (PSS)."""
     private: float
+    anonymous: float
+    """What no file backs: the one that does not move with what other processes map."""
 
 
 def cost(arguments: Sequence[str], environment: Mapping[str, str]) -> Cost:
@@ -50,7 +53,24 @@ def memory(pid: int) -> Memory:
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()[1:]:
         name, kilobytes, *_ = line.split()
         found[name] = int(kilobytes) / 1_024
-    return Memory(found["Pss:"], found["Private_Clean:"] + found["Private_Dirty:"])
+    private = found["Private_Clean:"] + found["Private_Dirty:"]
+    return Memory(found["Pss:"], private, found["Anonymous:"])
+
+
+def descriptors(pid: int) -> int:
+    """Count what a process has open."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+@contextmanager
+def on_two_cores() -> Iterator[None]:
+    """Let this process, and what it starts meanwhile, run on two cores however many there are."""
+    all_of_them = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(all_of_them)[:2])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_of_them)
 
 
 def wake_ups(pid: int) -> int:

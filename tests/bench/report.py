@@ -1,8 +1,9 @@
 """What a benchmark found, as a table for people and as JSON for programs.
 
 A figure stands beside the floor of the same run, the ratio of the two, and the bound that the ratio (or the
-figure, where there is no floor) shall keep. Bounds are shown and decide nothing: no run is quiet enough. A
-check is different: a message lost is no matter of speed, so a failed check fails the run.
+figure, where there is no floor or the bound bears a unit) shall keep. Bounds are shown and decide nothing: no
+run is quiet enough. A check is different: a message lost is no matter of speed, so a failed check fails the
+run.
 """
 
 import os
@@ -36,6 +37,8 @@ class Figure(NamedTuple):
     floor: Floor | None = None
     bound: float | None = None
     spread: float = 1.0
+    absolute: bool = False
+    """Whether the bound holds for the value itself, though there is a floor."""
 
     @property
     def ratio(self) -> float | None:
@@ -114,7 +117,7 @@ def put(finding: Finding) -> None:
             _amount(finding.value, finding.unit),
             _amount(floor.value, finding.unit) if floor else "",
             f"{finding.ratio:.2f}" if finding.ratio is not None else "",
-            f"<= {finding.bound:g}" if finding.bound is not None else "",
+            _bound(finding),
             " ".join(
                 filter(None, (f"floor: {floor.name}" if floor else "", "NOISY" if finding.noisy else ""))
             ),
@@ -128,7 +131,13 @@ def failed(findings: Iterable[Finding]) -> bool:
 
 
 def _row(name: str, figure: str, floor: str, ratio: str, bound: str, note: str) -> str:
-    return f"  {name:<50} {figure:>13} {floor:>13} {ratio:>7} {bound:>8}  {note}".rstrip()
+    return f"  {name:<50} {figure:>13} {floor:>13} {ratio:>7} {bound:>9}  {note}".rstrip()
+
+
+def _bound(figure: Figure) -> str:
+    if figure.bound is None:
+        return ""
+    return f"<= {figure.bound:g}" + (f" {figure.unit}" if figure.absolute else "")
 
 
 def _note(figure: Figure) -> str:

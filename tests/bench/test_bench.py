@@ -5,12 +5,19 @@ Nothing is measured here; no test may depend on how fast a machine is.
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.bench import verdicts
+from tests.bench.bench import SECTIONS, _parser
 from tests.bench.burst import differences
-from tests.bench.measuring import Timing, in_turn
-from tests.bench.report import Check, Figure, Floor, failed
+from tests.bench.growth import Held, files_below, grown
+from tests.bench.measuring import Timing, in_turn, percentile
+from tests.bench.processes import Memory
+from tests.bench.report import Check, Figure, Floor, failed, put
+from tests.bench.servers import tool_list_bytes
+from tests.bench.takeover import is_held
 
 
 def sample_of(name: str, order: list[str], seconds: Iterator[float]):
@@ -92,3 +99,78 @@ def test_a_timing_of_equal_rounds_has_no_spread():
 )
 def test_lost_doubled_and_disordered_messages_are_found(got: list[str], fault: list[str]):
     assert list(differences("lead:x", got, ["a", "b", "c"])) == fault
+
+
+def test_every_section_measures_something():
+    assert list(SECTIONS) == ["send", "list", "start", "mcp", "steady"]
+    assert all(SECTIONS.values())
+
+
+def test_the_help_tells_of_every_section():
+    told = _parser().format_help().partition("sections:")[2]
+
+    assert [line.split()[0] for line in told.strip().splitlines()] == list(SECTIONS)
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "found"),
+    [([3.0], 0.95, 3.0), (range(1, 101), 0.95, 95), (range(1, 101), 0.5, 50), ([2.0, 1.0], 1.0, 2.0)],
+)
+def test_a_percentile_is_a_value_that_was_measured(values: list[float], share: float, found: float):
+    assert percentile(values, share) == found
+
+
+def test_a_bound_of_the_figure_itself_is_shown_with_its_unit(capsys: pytest.CaptureFixture[str]):
+    ratio = Figure("takeover", 27.0, "ms", Floor("bare", 3.0), bound=100.0)
+    put(ratio)
+    put(ratio._replace(absolute=True))
+
+    of_ratio, of_itself = capsys.readouterr().out.splitlines()
+    assert "<= 100 " in of_ratio
+    assert "<= 100 ms " in of_itself
+    assert ratio._replace(absolute=True).as_json()["absolute"]
+
+
+def test_the_bytes_of_a_tool_list_leave_the_output_schemas_out():
+    tool = {"name": "a", "inputSchema": {"type": "object"}}
+
+    assert tool_list_bytes([{**tool, "outputSchema": {"type": "string"}}]) == tool_list_bytes([tool])
+    assert tool_list_bytes([tool]) == len('{"tools":[{"name":"a","inputSchema":{"type":"object"}}]}')
+
+
+def test_a_session_is_held_as_long_as_a_tool_says_so_and_for_no_other_refusal():
+    def refused(code: str) -> dict[str, object]:
+        return {"isError": True, "structuredContent": {"code": code}}
+
+    assert is_held(refused("SESSION_HELD"))
+    assert not is_held(refused("NO_SESSION"))
+    assert not is_held({"isError": False, "structuredContent": {"peers": []}})
+
+
+def test_growth_is_told_for_each_thousand_messages_and_each_row():
+    early = Held(proportional=30.0, private=20.0, anonymous=10.0, descriptors=12, mailbox=1_000)
+    late = Held(proportional=33.0, private=20.5, anonymous=10.0, descriptors=13, mailbox=21_000)
+    neighbours = Memory(proportional=2.0, private=0.0, anonymous=0.0)
+
+    values = [figure.value for figure in grown("sender", early, late, 10_000, neighbours)]
+
+    assert values == [0.1, 0.05, 0.0, 1, 2.0]
+
+
+def test_files_are_counted_in_every_folder_below(tmp_path: Path):
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    for place in ("one", "deep/two", "deep/deeper/three"):
+        (tmp_path / place).touch()
+
+    assert files_below(tmp_path) == 3
+
+
+def test_lock_waits_are_told_by_the_round_that_was_disturbed_least():
+    quiet, busy = (
+        {"alone": [seconds], "judges": [seconds], "judges beside it": [seconds], "writer": [seconds]}
+        for seconds in (0.001, 0.004)
+    )
+
+    figures = list(verdicts.told([busy, quiet]))
+
+    assert [(one.value, one.bound, one.absolute) for one in figures] == [(1.0, 5.0, True)] * 3

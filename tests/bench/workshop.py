@@ -19,7 +19,7 @@ from tests.fakes.herd_session import HerdSession
 HERD = str(Path(sys.executable).with_name("herd"))
 """The command as it is installed for people."""
 
-_AS_INSTALLED = {"PYTHONWARNINGS": "", "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": ""}
+AS_INSTALLED = {"PYTHONWARNINGS": "", "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": ""}
 """What the tests' sessions are started with and a person's are not; an empty variable counts as unset."""
 
 _WIDE_LIMITS = "[limits]\ninbox_messages = 100000\npending_requests = 512\n"
@@ -68,7 +68,7 @@ class Workshop:
 
 def session(home: Path, session_id: str) -> HerdSession:
     """Start a session as a host's extension does, and wait until it coordinates."""
-    started = HerdSession(home, "bench", session_id, herd=(HERD,), environ=_AS_INSTALLED)
+    started = HerdSession(home, "bench", session_id, herd=(HERD,), environ=AS_INSTALLED)
     try:
         return started.ready()
     except BaseException:

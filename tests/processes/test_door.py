@@ -87,7 +87,7 @@ def door_with_uv(door: Door) -> Door:
     return door
 
 
-@pytest.mark.parametrize("script", ["run", ".ci/run", ".ci/inspector"])
+@pytest.mark.parametrize("script", ["run", ".ci/run", ".ci/hosts"])
 @pytest.mark.parametrize("shell", ["sh", "dash", "bash"])
 def test_the_scripts_are_read_by_every_shell_that_is_here(script: str, shell: str):
     # Only `sh` is everywhere; what the others would say is told where they are.

@@ -10,8 +10,9 @@ import pytest
 
 from herd.mcp.tools import TOOLS
 from tests.fakes.herd_mcp import HerdMcp
-from tests.fakes.herd_session import HERD, ROOT, environment
+from tests.fakes.herd_session import HERD, environment
 from tests.fakes.mcp_frames import told_in
+from tests.fakes.real_hosts import program
 
 pytestmark = [pytest.mark.machine, pytest.mark.timeout(600)]
 
@@ -20,9 +21,8 @@ SCHEMAS = {tool["name"]: tool["outputSchema"] for tool in TOOLS}
 
 @pytest.fixture(scope="module")
 def inspector() -> Path:
-    """Give the inspector's command, installed where it is not yet."""
-    subprocess.run([ROOT / ".ci" / "inspector"], check=True, stdin=subprocess.DEVNULL)
-    return ROOT / ".venv" / "inspector" / "run"
+    """Give the inspector's command."""
+    return program("mcp-inspector")
 
 
 class Inspected:

@@ -99,7 +99,7 @@ def test_a_line_that_is_no_json_is_named_and_ends_the_session_in_order(machine: 
     told = {answer["id"]: answer for answer in answers}
     assert told[7]["result"]["kind"] == "ordinary"
     assert isinstance(from_wire(told[None]["error"]), ParseError)
-    assert alice.wait() == 0
+    assert alice.wait() == 2
     assert records(machine) == []
 
 

@@ -15,6 +15,7 @@ from docs.adapter_methods import METHODS, Method
 from docs.command_line import command_line_page
 from docs.markdown import Undocumented, cell, table
 from docs.message_states import MADE_BY, PICTURE, message_states_page
+from herd.core.config import IDLE_AUTO
 from herd.core.errors import BY_CODE, EXIT_STATUSES
 from herd.core.limits import DEFAULT_LIMITS, Limits
 from herd.mail.receipts import MEANINGS, NEXT
@@ -81,7 +82,7 @@ def test_every_exit_status_stands_in_the_reference():
 def test_every_setting_stands_with_its_default_and_unit():
     rows = {row[0]: row[1:] for row in rows_of(generate.config_page())}
 
-    assert set(rows) == {"key", "---"} | {f"`{name}`" for name in Limits._fields}
+    assert set(rows) == {"key", "---", "`idle`"} | {f"`{name}`" for name in Limits._fields}
     for name, default in DEFAULT_LIMITS._asdict().items():
         assert int(rows[f"`{name}`"][0]) == default
     assert rows["`frame_bytes`"][1] == "bytes"
@@ -92,7 +93,7 @@ def test_every_setting_stands_with_its_default_and_unit():
 def test_the_example_file_is_toml_that_sets_every_default():
     example = generate.config_page().partition("```toml\n")[2].partition("```")[0]
 
-    assert tomllib.loads(example) == {"limits": DEFAULT_LIMITS._asdict()}
+    assert tomllib.loads(example) == {"idle": IDLE_AUTO, "limits": DEFAULT_LIMITS._asdict()}
 
 
 def test_bounds_are_read_with_their_values_as_written():
@@ -269,5 +270,5 @@ def test_a_method_or_param_that_only_one_side_knows_is_refused(methods: dict[str
 
 
 def test_a_type_that_the_page_has_no_words_for_is_refused():
-    with pytest.raises(Undocumented, match="object"):
-        adapter_api.type_of({"type": "object"})
+    with pytest.raises(Undocumented, match="number"):
+        adapter_api.type_of({"type": "number"})

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from docs import adapter_api
 from herd.cli.main import COMMANDS, build_parser
-from herd.coordinator.adapter_api import _METHODS
 from herd.core import limits
 from herd.core.errors import BY_CODE
 from herd.core.limits import Limits
@@ -23,7 +23,7 @@ from herd.core.limits import Limits
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 
-SESSION_METHODS = {"session.authenticate", "session.bind", *_METHODS}
+SESSION_METHODS = {"session.authenticate", *adapter_api.served()}
 PEER_METHODS = {"peer.hello", "peer.authenticate", "peer.send", "peer.status", "peer.receipt", "peer.read"}
 """`peer.read` is served by nobody and refused by name."""
 

@@ -47,6 +47,7 @@ FULL = Presence(
     pane_id="p",
     tab_id="t",
     workspace_id="w",
+    undrained_since=5,
 )
 
 
@@ -57,20 +58,20 @@ FULL = Presence(
         pytest.param(
             PROTOCOL_VERSION,
             [one.model_json_schema(by_alias=True) for one in (Envelope, ReceiptShape, StatusQuestion)],
-            (1, "1697b2ce76400923"),
+            (1, "7bb64eac08d9b954"),
             id="the wire",
         ),
         pytest.param(
             RECORD_VERSION,
             [shape_of(json.loads(encode(record_of(session_of(1), FULL)))), CAPABILITIES],
-            (1, "f342024236aa5425"),
+            (1, "3ee3417867b5115d"),
             id="an instance record",
         ),
         pytest.param(SESSION_VERSION, SessionFile._fields, (1, "753d824eacca720d"), id="session.json"),
         pytest.param(
             MAILBOX_VERSION,
             [TABLES.split(), MAILBOX_APPLICATION_ID],
-            (1, "d09e2b44298e41bb"),
+            (1, "9a4930bad9b97a7b"),
             id="the mailbox",
         ),
     ],

@@ -133,15 +133,19 @@ def test_a_value_is_replaced_where_it_stands(
     assert changed.endswith(text[part.end :])
 
 
+def is_no_strict_json(text: str) -> bool:
+    try:
+        return read(text).departure is not None
+    except Malformed:
+        return True
+
+
 @given(st.lists(st.sampled_from([*'{}[]",:/*\\ \n1e.-tu', "true", '"a"', "null"]), max_size=12).map("".join))
 def test_strict_json_is_what_the_standard_library_takes_for_it(text: str):
     try:
         expected = json.loads(text)
     except ValueError:
-        with pytest.raises(Malformed):
-            if read(text).departure is None:
-                pytest.fail(f"{text!r} was taken for strict JSON")
-            raise Malformed(text, 0, "it has comments or a comma too many")
+        assert is_no_strict_json(text)
         return
     document = read(text)
     assert document.departure is None
