@@ -27,6 +27,8 @@ _MAY_BLOCK = {
     "herd/core/locks.py": "a probe of a kernel lock and its owner record of 256 bytes; it never waits",
     "herd/core/paths.py": "the checks of our own folders: a few calls of stat",
     "herd/core/processes.py": "files of /proc, which are memory",
+    "herd/hosts/claude/flags.py": "names in our own folder: links made and removed, a lock that never waits",
+    "herd/hosts/claude/session_file.py": "a host's own file of some hundred bytes, read once a change",
     "herd/presence": "instance records of at most 8,192 bytes, re-read only when their stat has changed",
 }
 """Where our code may touch the file system on the event loop, and why that is meant.

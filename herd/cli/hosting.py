@@ -5,9 +5,10 @@ import shutil
 import sys
 from collections.abc import Mapping
 
+from herd.cli.arguments import as_text
 from herd.core import config
 from herd.core.config import Settings
-from herd.core.errors import UnknownTarget
+from herd.core.errors import InvalidParams, UnknownTarget
 from herd.core.paths import Layout, machine_folder, machine_id
 from herd.hosts.install.host import Host
 
@@ -46,13 +47,27 @@ def describe(
         HerdError: a variable of the host cannot be used, or there is no command `herd`.
     """
     command = herd_command(environ)
+    _require_text(command, sys.executable, settings.home)
     if name == "claude":
         from herd.hosts.install import claude
 
-        return claude.host(command, environ, settings, layout.backups, sys.executable, tools=tools)
-    from herd.hosts.install import pi
+        host = claude.host(command, environ, settings, layout.backups, sys.executable, tools=tools)
+    else:
+        from herd.hosts.install import pi
 
-    return pi.host(command, environ, settings, layout.backups, force=force)
+        host = pi.host(command, environ, settings, layout.backups, force=force)
+    _require_text(*(one.path for one in host.targets))
+    return host
+
+
+def _require_text(*paths: str) -> None:
+    """Refuse a path that cannot be written into a file of text."""
+    for path in paths:
+        if as_text(path) != path:
+            raise InvalidParams(
+                f"{as_text(path)} has a name that is no UTF-8, or that this locale cannot spell",
+                hint="Give it a name of UTF-8 text, or use a UTF-8 locale (LC_ALL=C.UTF-8).",
+            )
 
 
 def herd_command(environ: Mapping[str, str]) -> str:

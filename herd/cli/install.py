@@ -10,10 +10,11 @@ from herd.core.errors import DONE, RECOVERY
 from herd.core.limits import LINE_CHARACTERS
 from herd.core.paths import Layout, open_layout
 from herd.core.text import printable
-from herd.hosts.install.disk import find
+from herd.hosts.install.found import find
 from herd.hosts.install.host import Finding, Host
-from herd.hosts.install.installing import UNCHANGED, Installer, Outcome
+from herd.hosts.install.installing import Installer
 from herd.hosts.install.looking import look, status_of
+from herd.hosts.install.plan import UNCHANGED, Outcome
 
 HELP = "put Herd into a host: Claude Code or Pi"
 DESCRIPTION = (
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         plan = installer.plan_install()
     if plan.changes:
         open_layout(settings.home)
-    installer.carry_out(plan)
+    plan = installer.install()
     findings = host.ask({one.part: find(one.path).content for one in host.targets})
     _show_done(options, plan.outcomes, findings, hint=options.allow_tools is None and not allowed)
     return DONE if all(one.ok for one in findings) else RECOVERY

@@ -7,7 +7,8 @@ from herd.cli.hosting import HOSTS, describe, place
 from herd.cli.install import shape, show_outcomes
 from herd.core.errors import CONFLICT, DONE
 from herd.core.paths import open_layout
-from herd.hosts.install.installing import UNCHANGED, Installer
+from herd.hosts.install.installing import Installer
+from herd.hosts.install.plan import UNCHANGED
 
 HELP = "take Herd out of a host: Claude Code or Pi"
 DESCRIPTION = (
@@ -30,10 +31,9 @@ def run(options: argparse.Namespace) -> int:
     environ, settings, layout = place()
     host = describe(options.host, environ, settings, layout, tools=True, force=options.force)
     installer = Installer(host, layout)
-    plan = installer.plan_uninstall()
-    if plan.changes:
+    if installer.plan_uninstall().changes:
         open_layout(settings.home)
-    installer.carry_out(plan)
+    plan = installer.uninstall()
     status = CONFLICT if any(one.remarks for one in plan.outcomes) else DONE
     if options.json:
         output.put_json({"host": host.name, "files": [shape(one) for one in plan.outcomes]})

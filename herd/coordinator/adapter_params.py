@@ -39,7 +39,7 @@ Whole = BeforeValidator(_whole)
 class Params(BaseModel):
     """A strict shape in our own spelling."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
 class Nothing(Params):

@@ -104,14 +104,13 @@ class Attention:
             self._looking = True
             self._tasks.create_task(self._look())
 
-    async def drives(self) -> bool:
-        """Tell whether something waits for which a turn that ends may go on: only what may wake, too.
+    async def waits(self) -> Waiting:
+        """Give what waits to be handed over now.
 
         Raises:
             HerdError: the mailbox cannot be read.
         """
-        rows = await self._mailbox.read(inbox.undelivered) or []
-        return self._waiting(rows).newest_waking > 0
+        return self._waiting(await self._mailbox.read(inbox.undelivered) or [])
 
     async def _look(self) -> None:
         try:

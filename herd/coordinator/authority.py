@@ -32,7 +32,15 @@ class Authority:
             LockTimeout: a change holds it for too long.
         """
         hold = self._lock.try_shared()
-        return hold if hold is not None else await asyncio.to_thread(self._lock.shared)
+        if hold is not None:
+            return hold
+        waiting = asyncio.ensure_future(asyncio.to_thread(self._lock.shared))
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            # A thread cannot be called off, and what it gets now would be nobody's.
+            waiting.add_done_callback(_given_back)
+            raise
 
     @contextmanager
     def allowed(self, sender: Party, target: Party) -> Iterator[None]:
@@ -45,3 +53,8 @@ class Authority:
         with self._lock.shared():
             require(self.judge.verdict(sender, target))
             yield
+
+
+def _given_back(waiting: "asyncio.Future[AuthorityHold]") -> None:
+    if not waiting.cancelled() and waiting.exception() is None:
+        waiting.result().release()

@@ -73,8 +73,8 @@ class LocalCarrier:
     def running(self, key: str) -> Record | None:
         """Give the record of a session's living instance; None where none lives.
 
-        One stat where a connection to it is open and proved that very record: the process that holds its other
-        end lives. Otherwise the record is read and its lock looked at.
+        One stat where a connection to it is open and proved that very record: the process at its other end
+        lives. Otherwise the record is read and its lock looked at.
         """
         connection = self._local.connections.open_to(key)
         if connection is not None:

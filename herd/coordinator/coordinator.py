@@ -23,6 +23,7 @@ from herd.core.build import running_build
 from herd.core.errors import HerdError
 from herd.core.files import replace_private
 from herd.core.limits import SETTLE_S
+from herd.core.watch import reserve_descriptors
 from herd.mail import outbox
 from herd.mail.counter import next_cursor
 from herd.mail.inbox import Incoming
@@ -50,6 +51,7 @@ async def coordinate(opening: Opening) -> AsyncIterator["Coordinator"]:
         UnsafeEndpoint: a folder, file or socket is not private to this user.
         OSError: the disk refused what a start has to write.
     """
+    reserve_descriptors()
     with ExitStack() as held:
         locks = await in_thread(take_locks, opening, held)
         file = await in_thread(settled_session_file, opening)
@@ -215,6 +217,7 @@ class Coordinator(Joined):
         """See `Joined.recorded`."""
         if row.receipt.state != PENDING:
             self.routes.settled_elsewhere(row)
+            self.sending.settled(row)
             self.carrier.end(row.message_id)
         if row.reply_to is not None:
             self.owing.due(row.recipient_key)  # what it answers may have become replied

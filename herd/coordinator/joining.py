@@ -217,7 +217,6 @@ class Joined(ABC):
             self.health,
             self.carrier,
             self.routes,
-            self.tasks,
             self.thread,
             evidenced=self.delivery.settled,
             clock=opening.clock,

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
@@ -18,6 +17,7 @@ from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.own import Own, party_of, sender_of
 from herd.coordinator.tasks import Tasks
+from herd.core.authority_lock import AuthorityHold
 from herd.core.clock import Clock
 from herd.core.errors import (
     AuthenticationFailed,
@@ -35,7 +35,7 @@ from herd.mail import inbox, outbox
 from herd.mail.inbox import Acceptance, Sender
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
-from herd.mail.receipts import REPLIED
+from herd.mail.receipts import REPLIED, Receipt
 from herd.mail.routes import Progress
 from herd.mail.steps import INBOX_AFTER, INBOX_BEFORE, Step, no_step
 from herd.mail.wire import Envelope, checked_status, read_envelope, read_receipt, receipt_to_wire
@@ -68,6 +68,17 @@ class Inner(NamedTuple):
     progressed: Callable[[Progress], None]
     recorded: Callable[[Outgoing], None]
     step: Step = no_step
+
+
+class _Taken(NamedTuple):
+    """What an acceptance led to, and the message of ours that it answers where that became replied."""
+
+    accepted: Acceptance
+    replied: Outgoing | None = None
+
+
+def _lane(sender: Sender, message_id: str) -> str:
+    return f"{sender.key} {message_id}"
 
 
 class PeerHandler:
@@ -165,35 +176,53 @@ class PeerHandler:
         self._inner.health.require()
         # Before anything is waited for: a status asked behind this may not be answered in front of it, or a
         # sender takes back what is accepted a moment later.
-        lane = AsyncExitStack()
-        await lane.enter_async_context(self._lane(sender, envelope.message_id))
-        # A caller that goes away must not leave a committed message that no reader is told of.
-        accepted = await self._inner.tasks.finish(self._taken(envelope, sender, lane))
-        return receipt_to_wire(accepted.receipt)
+        lane = _lane(sender, envelope.message_id)
+        await self._inner.taking.enter(lane)
+        try:
+            taken = await self._begun(envelope, sender, lane)
+        except BaseException:
+            self._inner.taking.leave(lane)
+            raise
+        return receipt_to_wire(await taken)
 
-    def _lane(self, sender: Sender, message_id: str) -> AbstractAsyncContextManager[None]:
-        return self._inner.taking.lane(f"{sender.key} {message_id}")
+    async def _begun(self, envelope: Envelope, sender: Sender, lane: str) -> "asyncio.Future[Receipt]":
+        """Judge by the evidence as it is now and give the message its place in the next commit.
 
-    async def _taken(self, envelope: Envelope, sender: Sender, lane: AsyncExitStack) -> Acceptance:
+        What follows the commit follows it whether or not the caller still waits: one that goes away must not
+        leave a committed message that no reader is told of.
+        """
         inner = self._inner
-        async with lane:
-            with await inner.authority.hold():
-                require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
-                inner.step(INBOX_BEFORE)
-                accepted = await inner.mailbox.run(self._acceptance(envelope, sender))
-                inner.step(INBOX_AFTER)
-        if accepted.new:
-            inner.delivery.waits()
-            if envelope.reply_to is not None:
-                await self._answered(envelope.reply_to)
-        return accepted
+        hold = await inner.authority.hold()
+        try:
+            require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
+            inner.step(INBOX_BEFORE)
+            acceptance = self._acceptance(envelope, sender)
+            return await inner.mailbox.begin(acceptance, lambda result: self._committed(result, hold, lane))
+        except BaseException:
+            hold.release()
+            raise
 
-    def _acceptance(self, envelope: Envelope, sender: Sender) -> Callable[[sqlite3.Connection], Acceptance]:
+    def _committed(self, result: Callable[[], _Taken], hold: AuthorityHold, lane: str) -> Receipt:
+        inner = self._inner
+        try:
+            with hold:
+                taken = result()
+                inner.step(INBOX_AFTER)
+        finally:
+            inner.taking.leave(lane)
+        if taken.accepted.new:
+            inner.delivery.waits()
+        if taken.replied is not None:
+            inner.recorded(taken.replied)
+            inner.progressed(Progress(taken.replied.receipt))
+        return taken.accepted.receipt
+
+    def _acceptance(self, envelope: Envelope, sender: Sender) -> Callable[[sqlite3.Connection], _Taken]:
         inner = self._inner
         now = inner.clock.wall_ms()
 
-        def work(connection: sqlite3.Connection) -> Acceptance:
-            return inbox.accept(
+        def work(connection: sqlite3.Connection) -> _Taken:
+            accepted = inbox.accept(
                 connection,
                 envelope,
                 sender,
@@ -201,19 +230,18 @@ class PeerHandler:
                 inbox_messages=inner.limits.inbox_messages,
                 now_ms=now,
             )
+            if not accepted.new or envelope.reply_to is None:
+                return _Taken(accepted)
+            answered = outbox.find(connection, envelope.reply_to)
+            replied = answered is not None and answered.receipt.state == REPLIED
+            return _Taken(accepted, answered if replied else None)
 
         return work
-
-    async def _answered(self, message_id: str) -> None:
-        row = await self._inner.mailbox.run(lambda connection: outbox.find(connection, message_id))
-        if row is not None and row.receipt.state == REPLIED:
-            self._inner.recorded(row)
-            self._inner.progressed(Progress(row.receipt))
 
     async def _status(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
         question = checked_status(params)
         sender = sender_of(caller)
-        async with self._lane(sender, question.message_id):
+        async with self._inner.taking.lane(_lane(sender, question.message_id)):
             row = await self._inner.mailbox.read(
                 lambda connection: inbox.same(
                     connection, sender.key, question.message_id, question.to, question.digest

@@ -6,7 +6,7 @@ nothing that was queued is forgotten.
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -17,8 +17,8 @@ from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.listing import Listing, Recipient
 from herd.coordinator.own import Own
-from herd.coordinator.tasks import Tasks
 from herd.coordinator.thread import Thread
+from herd.core.authority_lock import AuthorityHold
 from herd.core.clock import Clock, first_of
 from herd.core.errors import EligibilityUnverified
 from herd.core.limits import SEND_WAIT_MS
@@ -58,6 +58,11 @@ class _Told:
         self.event = asyncio.Event()
         self.progress: Progress | None = None
 
+    def look(self, queued: "asyncio.Future[Outgoing]") -> None:
+        """End the wait where nothing will become of the message: it was refused, or was settled before."""
+        if queued.cancelled() or queued.exception() or queued.result().receipt.state != PENDING:
+            self.event.set()
+
 
 class Sending:
     """The sending side of one session.
@@ -72,7 +77,6 @@ class Sending:
         carrier: Told which messages no attempt has begun for.
         routes: Has what was queued carried.
         evidenced: Told the received rows of which a reply is the evidence that the host has them.
-        tasks: Finishes what a caller that went away had begun.
         thread: The session's place in its conversations.
         clock: Says when.
         step: The fault-test seam.
@@ -88,7 +92,6 @@ class Sending:
         health: Health,
         carrier: LocalCarrier,
         routes: Routes,
-        tasks: Tasks,
         thread: Thread,
         *,
         evidenced: Callable[[list[Incoming]], None],
@@ -104,7 +107,6 @@ class Sending:
         self._carrier = carrier
         self._routes = routes
         self._evidenced = evidenced
-        self._tasks = tasks
         self._clock = clock
         self._step = step
         self._drafting = Drafting(layout, own, mailbox, thread, clock=clock)
@@ -116,6 +118,16 @@ class Sending:
         for told in self._waiting.get(progress.receipt.message_id, []):
             told.progress = told.progress or progress
             told.event.set()
+
+    def settled(self, row: Outgoing) -> None:
+        """Tell whoever still waits for a message that it is settled by now, however that became known.
+
+        A call that is made again while the receipt of the first one is being written down finds its message
+        pending, and no attempt at it will tell that call anything.
+        """
+        if row.message_id in self._waiting:
+            running = self._carrier.running(row.recipient_key) is not None
+            self.progressed(Progress(row.receipt, running))
 
     async def send(self, submission: Submission, *, command: bool) -> Sent:
         """Queue a message and give what it reached within `SEND_WAIT_MS`.
@@ -131,38 +143,35 @@ class Sending:
         message_id = self._drafting.message_id(submission)
         # Before it is queued: some refusals come without anything being waited for.
         with self._told(message_id) as told:
-            # A caller that goes away must not leave a committed row that no route knows of.
-            row = await self._tasks.finish(self._queued(message_id, submission, command=command))
-            return await self._reached(row, told)
+            queued = await self._queued(message_id, submission, command=command)
+            return await self._reached(queued, told)
 
-    async def _queued(self, message_id: str, submission: Submission, *, command: bool) -> Outgoing:
+    async def _queued(
+        self, message_id: str, submission: Submission, *, command: bool
+    ) -> "asyncio.Future[Outgoing]":
+        """Give a message its place in line; the future ends with its row once that is committed."""
         # Up to the commit's place in line, so that the order is that of the calls.
         async with self._lanes.lane(submission.target):
             recipient = await self._resolved(submission, command=command)
             draft = await self._drafting.draft(message_id, submission, recipient)
             hold = await self._authority.hold()
             try:
-                committed = await self._started(draft)
+                return await self._begun(draft, hold)
             except BaseException:
                 hold.release()
                 raise
-        with hold:
-            queued = await committed()
-            self._step(OUTBOX_AFTER)
-        if queued.new:
-            self._carrier.begin(message_id)
-        self._evidenced(queued.evidenced)
-        if queued.row.receipt.state == PENDING and not self._routes.has(queued.row):
-            self._routes.add(queued.row)
-        return queued.row
 
     async def _resolved(self, submission: Submission, *, command: bool) -> Recipient:
         if command:
             return self._listing.named(submission.target)
         return await self._listing.shown(submission.target)
 
-    async def _started(self, draft: Outgoing) -> Callable[[], Awaitable[_Queued]]:
-        """Judge by the evidence as it is now and give the row its place in the next commit."""
+    async def _begun(self, draft: Outgoing, hold: AuthorityHold) -> "asyncio.Future[Outgoing]":
+        """Judge by the evidence as it is now and give the row its place in the next commit.
+
+        What follows the commit follows it whether or not the caller still waits: one that goes away must not
+        leave a committed row that no route knows of.
+        """
         now = self._clock.wall_ms()
 
         def work(connection: sqlite3.Connection) -> _Queued:
@@ -172,7 +181,19 @@ class Sending:
         self._health.require()
         require(self._authority.judge.verdict(self._own.as_party(), self._party(draft.recipient_key)))
         self._step(OUTBOX_BEFORE)
-        return await self._mailbox.start(work)
+        return await self._mailbox.begin(work, lambda result: self._committed(result, hold))
+
+    def _committed(self, result: Callable[[], _Queued], hold: AuthorityHold) -> Outgoing:
+        with hold:
+            queued = result()
+            self._step(OUTBOX_AFTER)
+        row = queued.row
+        if queued.new:
+            self._carrier.begin(row.message_id)
+        self._evidenced(queued.evidenced)
+        if row.receipt.state == PENDING and not self._routes.has(row):
+            self._routes.add(row)
+        return row
 
     def _party(self, key: str) -> Party:
         """Read the target's evidence as it is now, just before the commit."""
@@ -199,9 +220,12 @@ class Sending:
             if not waiting:
                 self._waiting.pop(message_id, None)
 
-    async def _reached(self, row: Outgoing, told: _Told) -> Sent:
-        if row.receipt.state == PENDING:
-            await first_of(told.event, self._clock, SEND_WAIT_MS / 1000)
+    async def _reached(self, queued: "asyncio.Future[Outgoing]", told: _Told) -> Sent:
+        # The wait is begun while the disk is busy with the commit. Afterwards this task would stand in the
+        # way of the processor that the recipient needs.
+        queued.add_done_callback(told.look)
+        await first_of(told.event, self._clock, SEND_WAIT_MS / 1000)
+        row = await queued
         progress = told.progress
         if row.receipt.state != PENDING or progress is None:
             return Sent(row, running=self._carrier.running(row.recipient_key) is not None)

@@ -102,7 +102,7 @@ async def in_thread(work: Callable[..., Result], *arguments: Any) -> Result:
 async def _told(work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Result]") -> None:
     try:
         result = await work
-    except Exception as fault:
+    except Exception as fault:  # noqa: BLE001 - whoever waits is given it, and otherwise it is logged
         if outcome.done():
             _log.exception("coordinator.task.failed")  # whoever asked for it has gone
         else:

@@ -44,8 +44,8 @@ class Thread:
     def handed(self, rows: Iterable[Incoming]) -> None:
         """Note what was handed over together; the deepest of these conversations counts.
 
-        What was handed over before does not: it may have ended at the bound, and what comes now may have begun
-        with a person's word in another session.
+        What was handed over before does not: it may have ended at the bound, and what comes now may have
+        begun with a person's word in another session.
         """
         deepest = max(rows, key=lambda row: row.depth, default=None)
         if deepest is not None:

@@ -155,7 +155,7 @@ async def first_of(event: "asyncio.Event", clock: Clock, seconds: float) -> bool
     if event.is_set():
         return True
     sleeping = asyncio.ensure_future(clock.sleep(seconds))
-    # The caller itself waits for the event, so that an event that comes wakes it in the next turn of the loop.
+    # The caller itself waits for the event, so that it goes on in the next turn of the loop.
     try:
         async with asyncio.timeout(None) as bound:
 

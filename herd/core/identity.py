@@ -57,17 +57,18 @@ def checked_session(host: str, session_id: str, created: str = "") -> SessionNam
         raise InvalidParams(f"created has {len(created)} characters, more than {SESSION_ID_CHARACTERS}")
     if "\0" in session_id or "\0" in created:
         raise InvalidParams("session_id or created has a NUL, which no text of ours has")
+    session = SessionName(host, session_id, created)
     try:
-        session_key(SessionName(host, session_id, created))
+        session_key(session)
     except UnicodeEncodeError:
         raise InvalidParams("session_id or created has a lone surrogate, which is no text") from None
-    return SessionName(host, session_id, created)
+    return session
 
 
 def length_prefixed(*fields: str) -> bytes:
     """Join fields unambiguously: each after its length as four big-endian bytes."""
     encoded = [field.encode() for field in fields]
-    return b"".join(len(field).to_bytes(4, "big") + field for field in encoded)
+    return b"".join([len(field).to_bytes(4, "big") + field for field in encoded])
 
 
 @lru_cache(maxsize=_REMEMBERED)

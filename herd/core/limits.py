@@ -173,7 +173,7 @@ HEALTH_RETRY_MS = 1_000
 """Milliseconds before an unhealthy coordinator first tries to write its state again."""
 
 SETTLED_TOGETHER_MS = 10
-"""Milliseconds for which a receipt may wait to be written down together with those of the messages behind it."""
+"""Milliseconds for which a receipt may wait to be written down with those of the messages behind it."""
 
 CHECKPOINT_TRANSACTIONS = 100
 """Transactions after which the mailbox's log is folded back, once no more wait: a commit into a log that need
@@ -291,9 +291,9 @@ LEDGER_BYTES = 1_048_576
 """Bytes of the installer's record of what it changed in one host."""
 
 BACKUPS_KEPT = 10
-"""Copies of one host's file that the installer keeps, the newest."""
+"""Number of copies of one host's file that the installer keeps, the newest."""
 
-CONFIG_LOCK_WAIT_S = 2
+CONFIG_LOCK_WAIT_S = 12
 """Seconds the installer waits for a host that is writing its own configuration file."""
 
 HOOK_INPUT_BYTES = 8_388_608

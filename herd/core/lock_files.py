@@ -9,14 +9,17 @@ import fcntl
 import os
 import stat
 from _thread import RLock
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from herd.core.errors import UnsafeEndpoint
 from herd.core.modes import mode_refused
 
 _ALWAYS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PRIVATE = 0o600
+
+Told = TypeVar("Told")
 
 # Held while a descriptor enters or leaves `_open_files`, and by a fork: otherwise another thread's fork could
 # fall between the opening and the entry, and its child would share a lock that nobody closes there.
@@ -128,6 +131,35 @@ class LockFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def looked_at(path: str, told: Callable[[int], Told]) -> Told | None:
+    """Look whether a lock is held, by taking it shared for an instant, without an object that stands for it.
+
+    Args:
+        path: The file; a symlink is refused.
+        told: Called with its descriptor while somebody holds the lock.
+
+    Returns:
+        What `told` gives; None where nobody holds it.
+
+    Raises:
+        FileNotFoundError: it is absent.
+        UnsafeEndpoint: it cannot be opened or locked, or is not ours alone.
+    """
+    with _changing:  # so no fork of ours shares the file, and it need not stand among `_open_files`
+        number = _opened(path, write=False)
+        try:
+            check_lock_file(number, path)
+            fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(number, fcntl.LOCK_UN)  # see `LockFile.free`
+        except BlockingIOError:
+            return told(number)
+        except OSError as error:
+            raise UnsafeEndpoint(f"{path} cannot be locked: {error.strerror}") from error
+        finally:
+            os.close(number)
+    return None
 
 
 def _opened(path: str, *, write: bool) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from herd.core.authority_lock import AuthorityHold, AuthorityLock
 from herd.core.errors import InvalidParams, LockTimeout, RecoveryRequired, UnsafeEndpoint
 from herd.core.limits import LOCK_BUSY_MS, LOCK_PROBED_MS, OWNER_RECORD_BYTES
-from herd.core.lock_files import LockFile, check_lock_file
+from herd.core.lock_files import LockFile, check_lock_file, looked_at
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -218,11 +218,10 @@ def probe(path: str, claim: Owner | None = None) -> LockState:
         UnsafeEndpoint: the file cannot be opened, or is not ours alone: nothing is known about the lock.
     """
     try:
-        file = LockFile(path, write=False)
+        held = looked_at(path, lambda number: LockState(held=True, owner=_read_owner(number, claim)))
     except FileNotFoundError:
         return _FREE
-    with file:
-        return _FREE if file.take(LOCK_SH) else LockState(held=True, owner=_read_owner(file.number, claim))
+    return held or _FREE
 
 
 def wait_until_free(path: str) -> None:

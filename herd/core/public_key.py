@@ -6,12 +6,14 @@ proves is the handshake's matter.
 
 import re
 
-_CANONICAL = re.compile(r"MCowBQYDK2VwAyEA[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=")
-"""Base64 of the twelve bytes that every Ed25519 SPKI begins with, then of 32 bytes.
+CANONICAL_KEY = "MCowBQYDK2VwAyEA[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
+"""A pattern: base64 of the twelve bytes that every Ed25519 SPKI begins with, then of 32 bytes.
 
 Those are ten groups of three and two bytes more, so the last letter carries four bits: of the letters that
 decode to the same bytes only the one whose other two bits are zero is canonical.
 """
+
+_CANONICAL = re.compile(CANONICAL_KEY)
 
 
 def is_public_key(text: str) -> bool:

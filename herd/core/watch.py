@@ -32,6 +32,21 @@ _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the padded name
 _BUFFER_BYTES = 65_536
 
 
+_RESERVED = 4
+_reserved: list[int] = []
+
+
+def reserve_descriptors() -> None:
+    """Keep some low descriptors for watches; call it before taking a lock that is held for life.
+
+    Of a process that is killed the kernel closes the highest descriptors first, and an inotify instance takes
+    it milliseconds to take down. A lock opened before the watch would stay held for as long, and whoever
+    stands by for it would wait.
+    """
+    while len(_reserved) < _RESERVED:
+        _reserved.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
 class FolderWatch:
     """A watch on the entries of one folder, for as long as it is open.
 
@@ -89,6 +104,11 @@ class _Inotify:
         self.number: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self.number < 0:
             raise _failed(path)
+        self._lowered = bool(_reserved)
+        if self._lowered:
+            # Onto the reserved one in one step: closed first, its number might be taken by another thread.
+            high, self.number = self.number, os.dup2(self.number, _reserved.pop(), inheritable=False)
+            os.close(high)
         mask = _ENTRIES | _DELETE_SELF | _MOVE_SELF | _ONLYDIR | _DONT_FOLLOW
         if libc.inotify_add_watch(self.number, os.fsencode(path), ctypes.c_uint32(mask)) < 0:
             error = _failed(path)
@@ -102,7 +122,12 @@ class _Inotify:
             return []
 
     def close(self) -> None:
-        os.close(self.number)
+        if not self._lowered:
+            os.close(self.number)
+            return
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        _reserved.append(os.dup2(nothing, self.number, inheritable=False))
+        os.close(nothing)
 
 
 def _failed(path: str) -> OSError:

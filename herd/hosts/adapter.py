@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from herd.coordinator.coordinator import Coordinator
     from herd.hosts.serving import Serving
 
-_KNOWN = ("claude", "codex", "terminal")
+_KNOWN = ("claude", "codex", "pi", "terminal")
 
 
 class Handed(Protocol):

@@ -30,6 +30,7 @@ FAULTS_OF_WORK = (
 class _Job(NamedTuple, Generic[Result]):
     work: Work[Result]
     done: "asyncio.Future[Result]"
+    then: "Callable[[asyncio.Future[Result]], None] | None" = None
 
 
 class Database:
@@ -73,14 +74,20 @@ class Database:
         """
         return await self.start(work)
 
-    def start(self, work: Work[Result]) -> "asyncio.Future[Result]":
+    def start(
+        self, work: Work[Result], then: Callable[["asyncio.Future[Result]"], None] | None = None
+    ) -> "asyncio.Future[Result]":
         """Give a transaction its place in line now; the future ends as `run` would.
 
         Transactions are committed, and their futures end, in the order of these calls.
+
+        Args:
+            work: The transaction.
+            then: Called with the ended future at once, a turn of the loop before whoever awaits it.
         """
         if self._closing:
             raise sqlite3.ProgrammingError("the mailbox is closed")
-        job = _Job(work, self._loop.create_future())
+        job = _Job(work, self._loop.create_future(), then)
         self._jobs.put(job)
         return job.done
 
@@ -169,6 +176,8 @@ class Database:
             for job, outcome in zip(batch, outcomes, strict=True):
                 if not job.done.done():
                     _end(job.done, outcome)
+                if job.then is not None:
+                    job.then(job.done)
 
 
 class _Raised(NamedTuple):

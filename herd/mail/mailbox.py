@@ -5,6 +5,7 @@ the disk or SQLite reports into one refusal that callers understand.
 """
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -19,6 +20,9 @@ from herd.mail.steps import Step, no_step
 from herd.presence.session_file import SessionFile, read_session_file
 
 Result = TypeVar("Result")
+After = TypeVar("After")
+
+_log = logging.getLogger("herd.mail.mailbox")
 
 
 class Mailbox:
@@ -85,6 +89,42 @@ class Mailbox:
                 raise self._unwritable(fault) from fault
 
         return ended
+
+    async def begin(
+        self, work: Work[Result], then: Callable[[Callable[[], Result]], After]
+    ) -> "asyncio.Future[After]":
+        """Give a transaction its place in line, and what follows its end whoever still waits for that.
+
+        Args:
+            work: The transaction.
+            then: Called once it has ended, in the event loop, with what gives the result of `work`, or raises
+                as `run` would. It must not wait; what it gives or raises ends the future.
+        """
+        database = await self._opened()
+        outcome: asyncio.Future[After] = asyncio.get_running_loop().create_future()
+
+        def ended(committed: "asyncio.Future[Result]") -> None:
+            try:
+                after = then(lambda: self._result_of(committed))
+            except Exception as fault:  # noqa: BLE001 - whoever waits is given it, or it is logged
+                if outcome.done():
+                    _log.exception("mailbox.then.failed")  # whoever waited for it has gone
+                else:
+                    outcome.set_exception(fault)
+            else:
+                if not outcome.done():
+                    outcome.set_result(after)
+
+        database.start(work, ended)
+        return outcome
+
+    def _result_of(self, committed: "asyncio.Future[Result]") -> Result:
+        try:
+            return committed.result()
+        except FAULTS_OF_WORK:
+            raise  # a fault of ours, and no disk is full
+        except sqlite3.Error as fault:
+            raise self._unwritable(fault) from fault
 
     async def read(self, work: Work[Result]) -> Result | None:
         """Run a transaction that makes no mailbox; None where the session has none yet."""

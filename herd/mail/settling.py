@@ -1,7 +1,7 @@
-"""What became of sent messages, written down: together where much becomes of many, at once where one is alone.
+"""What became of sent messages, written down: together where there are many, at once where one is alone.
 
-A receipt may wait a little, since whoever sent the message has been told already, and a crash in between loses
-nothing: the receipt stays owed on the other side. It knows nothing of routes and of who carried what.
+A receipt may wait a little, since whoever sent the message has been told already, and a crash in between
+loses nothing: the receipt stays owed on the other side. It knows nothing of routes and of who carried what.
 """
 
 import asyncio

@@ -44,7 +44,13 @@ class Wire(BaseModel):
     """A strict shape: exact types, no unknown field, camelCase outside."""
 
     model_config = ConfigDict(
-        strict=True, extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=False
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        validate_by_name=False,
+        # A process that answers its first call pays for the shapes it meets, not for all of them.
+        defer_build=True,
     )
 
 

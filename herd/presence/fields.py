@@ -22,22 +22,14 @@ def read_fields(data: bytes) -> "Fields":
     Raises:
         Malformed: it is not one JSON object in UTF-8 that names each of its fields once.
     """
-    return Fields(parsed_fields(data))
-
-
-def parsed_fields(data: bytes) -> Any:
-    """Parse a whole file; whether it is one object is still to be looked at.
-
-    Raises:
-        Malformed: it is not JSON in UTF-8, or an object in it names a field twice.
-    """
     try:
         # Decoded here, since json.loads would guess UTF-16 or UTF-32 and pass over a byte order mark.
-        return _DECODER.decode(data.decode())
+        parsed = _DECODER.decode(data.decode())
     except Malformed:
         raise
     except (ValueError, RecursionError):
         raise Malformed("is not JSON") from None
+    return Fields(parsed)
 
 
 class Fields:

@@ -22,7 +22,7 @@ from herd.core.limits import (
 )
 from herd.core.locks import Owner
 from herd.core.public_key import is_public_key
-from herd.presence.fields import Fields, Malformed, parsed_fields
+from herd.presence.fields import Fields, Malformed, read_fields
 from herd.presence.plain import plain_record
 from herd.presence.values import (
     ACTIVITIES,
@@ -85,9 +85,8 @@ def decode(data: bytes, key: str) -> Record:
     """
     if len(data) > RECORD_BYTES:
         raise Malformed(f"has {len(data)} bytes, more than {RECORD_BYTES}")
-    parsed = parsed_fields(data)
     # Nearly every record is plain. Whatever is not is read with care, which alone says what is wrong with it.
-    record = plain_record(parsed) or _read(Fields(parsed))
+    record = plain_record(data) or _read(read_fields(data))
     if record.key != key:
         raise Malformed("names another session than its file does")
     if (record.presence is None) != (record.claim.id is None):

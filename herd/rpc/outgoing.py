@@ -20,8 +20,8 @@ class OutgoingFrames:
         size: Frames that may wait, the one being written among them.
         lost: Called once, when a write has failed; frames are thrown away from then on.
 
-    A frame that finds nothing before it is handed to the transport at once, which nearly always gets rid of it
-    at once: the writer's task, and two turns of the event loop with it, is for whatever did not leave.
+    A frame that finds nothing before it is handed to the transport at once, and has nearly always left then.
+    The writer's task, which costs two turns of the event loop, is for what has not.
 
     Attributes:
         last_queued: When a frame was last queued, in seconds on the event loop's clock.

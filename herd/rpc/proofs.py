@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from herd.core.errors import AuthenticationFailed
 from herd.core.identity import length_prefixed
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
 
 _NONCE_BYTES = 32
 _PROOF_BYTES = 64
-_SPKI_HEAD_BYTES = 12
+_SPKI_HEAD = bytes.fromhex("302a300506032b6570032100")
+"""What every Ed25519 SPKI begins with (RFC 8410): a sequence, the algorithm, a bit string of 32 bytes."""
 
 Role = Literal["client", "server"]
 """Who signs: the dialling side or the accepting one, so that no proof can be sent back as one's own."""
@@ -40,8 +40,8 @@ class KeyPair:
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
-        der = private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        self.public_key = _base64(der)
+        # By its fixed head: the library's own serialization loads every format of keys there is.
+        self.public_key = _base64(_SPKI_HEAD + private.public_key().public_bytes_raw())
 
     @classmethod
     def generate(cls) -> "KeyPair":
@@ -99,7 +99,7 @@ def verify(public_key: str, transcript: bytes, proof: Any) -> None:
         raise AuthenticationFailed("proof is no canonical base64 of a 64-byte signature")
     der = binascii.a2b_base64(checked_public_key(public_key))
     try:
-        Ed25519PublicKey.from_public_bytes(der[_SPKI_HEAD_BYTES:]).verify(signature, transcript)
+        Ed25519PublicKey.from_public_bytes(der[len(_SPKI_HEAD) :]).verify(signature, transcript)
     except (InvalidSignature, ValueError):
         raise AuthenticationFailed("proof was not made with this key for this handshake") from None
 

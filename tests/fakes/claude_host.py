@@ -7,6 +7,7 @@ wait is without a bound.
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -33,6 +34,17 @@ HERD_COMMAND = str(Path(sys.executable).parent / "herd")
 _KEY = "sk-ant-scripted-0123456789abcdef0123456789"
 _ENTER = "\r"
 ESCAPE = "\x1b"
+_WITHOUT_LOOK = re.compile(r"\x1b\[[0-9;?<>=]*[A-Za-z]|\x1b\][^\x07]*\x07|\s+")
+"""What only moves or colours, and space, which Claude Code jumps over rather than draws."""
+
+
+def until(holds: Callable[[], bool], complaint: str, wait_s: float = WAIT_S) -> None:
+    """Ask until something holds; each question is itself an exchange with another process or a file."""
+    deadline = time.monotonic() + wait_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(complaint)
+        threading.Event().wait(0.02)
 
 
 class ClaudeFolder:
@@ -176,8 +188,13 @@ class ClaudeTui:
     def prompt(self, text: str) -> None:
         """Type a text and send it."""
         self.type(text)
-        self.until(lambda: text[-8:].encode() in self.screen, f"{text!r} is not on the screen")
+        self.until(lambda: self.shows(text[-8:]), f"{text!r} is not on the screen")
         self.type(_ENTER)
+
+    def shows(self, text: str) -> bool:
+        """Tell whether a text was drawn, however it was put on the screen, at some time."""
+        drawn = _WITHOUT_LOOK.sub("", self.screen.decode(errors="replace"))
+        return "".join(text.split()) in drawn
 
     def type(self, keys: str) -> None:
         """Type without sending anything."""
@@ -193,7 +210,9 @@ class ClaudeTui:
                 self._changed.wait(0.05)
 
     def end(self) -> None:
-        """End it as its terminal's end does."""
+        """End it as a signal from outside does; again: nothing."""
+        if self._terminal < 0:
+            return
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -203,6 +222,7 @@ class ClaudeTui:
                 self.process.wait(WAIT_S)
         self._reader.join(WAIT_S)
         os.close(self._terminal)
+        self._terminal = -1
 
     def _read(self) -> None:
         while True:

@@ -13,7 +13,8 @@ from herd.core.paths import Layout, open_layout
 from herd.hosts.install import claude, pi
 from herd.hosts.install.disk import Step
 from herd.hosts.install.host import Host
-from herd.hosts.install.installing import Installer, Plan
+from herd.hosts.install.installing import Installer
+from herd.hosts.install.plan import Plan
 
 SERVERS = b"""{
   "numStartups": 41,

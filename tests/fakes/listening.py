@@ -4,7 +4,6 @@ It owns what was heard. It is ignorant of what a host does about it.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from herd.coordinator.attention import Arrival
@@ -22,7 +21,7 @@ class Listening:
     def __init__(self, session: Running) -> None:
         self._session = session
         self.heard: list[Arrival] = []
-        self.stop: Callable[[], None] = session.coordinator.attention.listen(self.heard.append)
+        self.stop = session.coordinator.attention.listen(self.heard.append)
 
     @property
     def wakes(self) -> int:
@@ -30,7 +29,7 @@ class Listening:
         return sum(one.wake for one in self.heard)
 
     async def all_heard(self) -> list[Arrival]:
-        """Wait until everything is told that is there to be told, and give what was told since the last time."""
+        """Wait until everything that is there was told, and give what was told since the last time."""
         await looked(self._session)
         heard, self.heard[:] = list(self.heard), []
         return heard

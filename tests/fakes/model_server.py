@@ -109,14 +109,23 @@ class ModelServer:
         with self._changed:
             return [request for request in self._requests if request.offered]
 
-    def wait(self, text: str, *, after: int = -1, timeout: float = WAIT_S) -> Request:
-        """Give the first request with tools, later than number `after`, whose messages hold the text."""
+    def wait(self, text: str, *, after: int = -1, fresh: bool = False, timeout: float = WAIT_S) -> Request:
+        """Give the first request with tools, later than number `after`, whose messages hold the text.
 
-        def found() -> Request | None:
-            fitting = (r for r in self._requests if r.offered and r.number > after and text in r.text)
-            return next(fitting, None)
+        Args:
+            text: What to look for.
+            after: The number of a request that came before.
+            fresh: Look only at what came after the last words of the model.
+            timeout: Seconds to wait at most.
+        """
 
-        return self._until(found, timeout, f"no request has {text!r}")
+        def fits(request: Request) -> bool:
+            messages = request.fresh if fresh else request.text
+            return bool(request.offered) and request.number > after and text in messages
+
+        return self._until(
+            lambda: next(filter(fits, self._requests), None), timeout, f"no request has {text!r}"
+        )
 
     def held(self, name: str, timeout: float = WAIT_S) -> Request:
         """Give the request whose answer waits for `release(name)`, as soon as there is one."""

@@ -26,7 +26,7 @@ from herd.core.errors import (
 from herd.core.identity import SessionName
 from herd.core.locks import HeldLock, probe
 from herd.core.paths import Layout
-from tests.fakes.coordinators import IN_TIME_S, opening_of, until
+from tests.fakes.coordinators import IN_TIME_S, opening_of, running, until
 from tests.fakes.herd_session import environment
 from tests.fakes.records import layout_at
 
@@ -330,3 +330,133 @@ async def test_two_processes_worth_of_standby_change_places(layout: Layout):
     finally:
         await first.close()
         await second.close()
+
+
+# --- whoever is told which session is served -------------------------------------------------------
+
+
+class Told:
+    """Is told each coordinator, and notes what the binding said at that instant.
+
+    Attributes:
+        sessions: Whose coordinator it was; None for none.
+        served: What `current` gave while it was told.
+    """
+
+    def __init__(self) -> None:
+        self.sessions: list[SessionName | None] = []
+        self.served: list[SessionName | None] = []
+        self.binding: Binding | None = None
+
+    def __call__(self, coordinator: Coordinator | None) -> None:
+        self.sessions.append(None if coordinator is None else coordinator.own.session)
+        try:
+            assert self.binding is not None
+            self.served.append(self.binding.current().own.session)
+        except HerdError:
+            self.served.append(None)
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[Told]:
+    told = Told()
+    told.binding = Binding(told)
+    yield told
+    async with asyncio.timeout(IN_TIME_S):
+        await told.binding.close()
+
+
+def binding_of(told: Told) -> Binding:
+    assert told.binding is not None
+    return told.binding
+
+
+async def test_each_session_is_told_as_soon_as_it_serves_and_its_end_before_the_next(
+    told: Told, layout: Layout
+):
+    binding = binding_of(told)
+    for session in (ALICE, ALICE, BOB):
+        await bound(binding, layout, session)
+    assert told.sessions == [ALICE, None, BOB]
+    await binding.close()
+    await binding.close()
+
+    assert told.sessions == told.served == [ALICE, None, BOB, None]
+
+
+async def test_a_session_that_could_not_be_opened_is_told_to_nobody(told: Told, layout: Layout):
+    binding = binding_of(told)
+    os.rename(layout.locks, f"{layout.locks}.away")
+    with pytest.raises(UnsafeEndpoint):
+        await bound(binding, layout, ALICE)
+    assert told.sessions == []
+    os.rename(f"{layout.locks}.away", layout.locks)
+    await bound(binding, layout, ALICE)
+
+    assert told.sessions == [ALICE]
+
+
+async def test_one_that_takes_over_from_standby_is_told_then(told: Told, layout: Layout):
+    binding = binding_of(told)
+    async with held_by_a_process(layout, ALICE) as holder:
+        with pytest.raises(SessionHeld):
+            await bound(binding, layout, ALICE)
+        assert told.sessions == []
+        holder.kill()
+        await until(lambda: serves(binding, ALICE))
+    await until(lambda: bool(told.sessions))
+
+    assert told.sessions == [ALICE]
+
+
+async def test_a_standby_that_was_never_served_is_told_to_nobody(told: Told, layout: Layout):
+    binding = binding_of(told)
+    async with held_by_a_process(layout, ALICE):
+        with pytest.raises(SessionHeld):
+            await bound(binding, layout, ALICE)
+        await bound(binding, layout, BOB)
+    await binding.close()
+
+    assert told.sessions == [BOB, None]
+
+
+async def test_what_is_held_can_still_be_let_go_when_the_end_is_told(layout: Layout):
+    """The observer gets the coordinator to take back what it handed over, while that one still lives."""
+    served: list[Coordinator] = []
+    released: list[bool] = []
+
+    def changed(coordinator: Coordinator | None) -> None:
+        if coordinator is not None:
+            served.append(coordinator)
+        else:
+            released.append(served[-1].delivery.holds("reader"))
+            served[-1].delivery.release("reader")
+
+    binding = Binding(changed)
+    try:
+        coordinator = await bound(binding, layout, ALICE)
+        async with running(layout, BOB) as bob:
+            await bob.ask("list")
+            await bob.send(coordinator.own.target)
+        assert (await coordinator.delivery.drain("reader")).message_ids
+    finally:
+        await binding.close()
+    async with running(layout, ALICE) as alice:
+        assert (await alice.read())["messages"][0]["again"] is True
+
+    assert released == [True]
+
+
+async def test_an_observer_that_fails_is_a_refusal_and_leaves_no_lock(
+    layout: Layout, caplog: pytest.LogCaptureFixture
+):
+    def fails(_: Coordinator | None) -> None:
+        raise ValueError
+
+    binding = Binding(fails)
+    with pytest.raises(InvalidRpc):
+        await bound(binding, layout, ALICE)
+    await binding.close()
+
+    assert "session.failed" in caplog.text
+    assert locks_free(layout, ALICE)

@@ -423,10 +423,17 @@ async def test_the_longest_wait_is_honoured_to_its_end(home: Path):
 
 
 @pytest.mark.requirement("A-tools-06")
-@pytest.mark.parametrize("wait_ms", [-1, 30_001, 10**30, 1.0, 1.5, "1", True, [1], {}])
+@pytest.mark.parametrize("wait_ms", [-1, -1.0, 30_001, 30_001.0, 10**30, 1e300, 1.5, "1", True, [1], {}])
 async def test_any_other_wait_is_refused(home: Path, wait_ms: object):
     async with an_agent(home, ALICE) as alice:
         assert (await alice.refused("peer_messages", wait_ms=wait_ms)).code == "INVALID_PARAMS"
+
+
+@pytest.mark.requirement("A-tools-06")
+async def test_a_whole_number_is_one_however_it_is_written(home: Path):
+    async with an_agent(home, ALICE) as alice:
+        assert (await alice.call("peer_messages", wait_ms=1.0))["timed_out"] is True
+        assert (await alice.call("peer_messages", wait_ms=0.0))["timed_out"] is False
 
 
 @pytest.mark.requirement("A-tools-13")

@@ -27,7 +27,14 @@ SESSION_METHODS = {"session.authenticate", *adapter_api.served()}
 PEER_METHODS = {"peer.hello", "peer.authenticate", "peer.send", "peer.status", "peer.receipt", "peer.read"}
 """`peer.read` is served by nobody and refused by name."""
 
-VARIABLES = {"HERD_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "LC_ALL"}
+VARIABLES = {
+    "HERD_HOME",
+    "XDG_STATE_HOME",
+    "XDG_CONFIG_HOME",
+    "LC_ALL",
+    "CLAUDE_CONFIG_DIR",
+    "PI_CODING_AGENT_DIR",
+}
 NO_CODES = {"CANCELLED", "F_OFD_GETLK", "HERD", "INSTANCE", "LOOK"}
 """Words in capitals that pages put into code spans and that are no code, bound or variable."""
 

@@ -8,6 +8,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from types import TracebackType
 from typing import Self
 
@@ -51,6 +53,7 @@ class ClaudeCompanion:
         self._handing = Handing(self._refresh)
         self._waker = Waker(self._wake)
         self._door = Door(serving.layout, serving.host_pid, self._hook)
+        self._notices = count(1)
         self._watch: StateWatch | None = None
         self._watching = False
         self._state: State | None = None
@@ -191,10 +194,12 @@ class ClaudeCompanion:
         self._refresh()
 
     async def _turn_over(self) -> None:
-        cut = await self._handing.over(self._transcript) or await self._ended_cut()
-        if cut:
-            self._waker.cut_off()
+        if await self._handing.was_cut(self._transcript) or await self._ended_cut():
+            self._waker.cut_off()  # before anything is given back, which counts as mail that waits
+        await self._handing.over(self._transcript)
         if self._coordinator is not None:
+            with suppress(HerdError):
+                self._waker.stands(await self._coordinator.attention.waits())
             self._coordinator.update(activity=IDLE, turn_ended=True)
 
     async def _ended_cut(self) -> bool:
@@ -218,7 +223,8 @@ class ClaudeCompanion:
         if self._unread_since is None:
             self._unread_since = time.monotonic()
         self._refresh()
-        if not self._waker.arrived(arrival, self._state) and self._coordinator is not None:
+        taken = self._waker.arrived(arrival, self._state)
+        if arrival.wake and not taken and self._coordinator is not None:
             self._coordinator.update(turn_ended=True)  # nobody is woken, so no wake is open
 
     def _wake(self) -> None:
@@ -230,7 +236,7 @@ class ClaudeCompanion:
             return
         sources = policy.sources(self._settings, self._serving.environ, self._serving.host_pid)
         if await asyncio.to_thread(policy.may_wake, sources, self._permission_mode):
-            await inbox.push_notice(found)
+            await inbox.push_notice(found, next(self._notices))
 
     def _refresh(self) -> None:
         """Bring the flags into line with what a hook would have to do now."""
@@ -245,4 +251,4 @@ async def _may_go_on(event: Event, coordinator: Coordinator) -> bool:
     """Tell whether mail may keep a turn from ending: once in a turn, and only mail that may wake."""
     if event.again or coordinator.opening.idle != IDLE_AUTO:
         return False
-    return await coordinator.attention.drives()
+    return (await coordinator.attention.waits()).newest_waking > 0

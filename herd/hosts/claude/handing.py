@@ -128,13 +128,13 @@ class Handing:
                 await self._settle(text, path)
         self._changed()
 
-    async def over(self, path: str | None) -> bool:
-        """Settle everything once a turn has ended, and tell whether it was cut off.
-
-        Where a hook had anything to do, the end of a turn in order has been told by one.
-        """
+    async def was_cut(self, path: str | None) -> bool:
+        """Tell whether a turn that has ended was cut off: in order, a hook would have settled its texts."""
         owed = any(text.printed for text in self._texts)
-        cut = owed and (path is None or await asyncio.to_thread(transcript.ends_cut, path))
+        return owed and (path is None or await asyncio.to_thread(transcript.ends_cut, path))
+
+    async def over(self, path: str | None) -> None:
+        """Settle everything once a turn has ended."""
         for text in [text for text in self._texts if text.printed]:
             await self._settle(text, path)
         for tool_use_id, handed in list(self._calls.items()):
@@ -146,7 +146,6 @@ class Handing:
             else:
                 handed.take_back()
         self._changed()
-        return cut
 
     def dropped(self) -> None:
         """Give back every text: the session is served here no longer. Calls have their own end."""

@@ -34,14 +34,20 @@ def inbox_of(environ: Mapping[str, str], pid: int) -> Inbox | None:
     return Inbox(path, token, pid) if path and token else None
 
 
-async def push_notice(inbox: Inbox) -> bool:
-    """Have the session begin a turn with the fixed notice; gives whether the inbox took it."""
+async def push_notice(inbox: Inbox, number: int) -> bool:
+    """Have the session begin a turn with the fixed notice; gives whether the inbox took it.
+
+    Args:
+        inbox: Where it goes.
+        number: Another one for each notice. For half a minute Claude Code drops what one sender repeats, and
+            these words are always the same; how often they may come is bounded by `wakes_per_hour`.
+    """
     frames = (
         {"type": "auth", "token": inbox.token},
         {
             "type": "user",
             "message": {"role": "user", "content": NOTICE},
-            "from": "herd",
+            "from": f"herd-{number}",
             "priority": "next",
         },
     )

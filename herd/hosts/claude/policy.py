@@ -102,7 +102,7 @@ def _content(path: str) -> str | None:
 def _arguments(pid: int) -> list[str]:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(_ARGUMENTS_BYTES).decode("utf-8", "replace").split("\0")
+            return file.read(_ARGUMENTS_BYTES).decode("utf-8", "replace").removesuffix("\0").split("\0")
     except OSError:
         return []
 

@@ -7,6 +7,7 @@ what it is told to do.
 from collections.abc import Callable
 
 from herd.coordinator.attention import Arrival
+from herd.coordinator.waking import Waiting
 from herd.hosts.claude.session_file import IDLE, State
 
 
@@ -33,9 +34,7 @@ class Waker:
         """
         if self._cut:
             # What was there when the person cut the turn off wakes nobody; what comes after it does.
-            if self._before is None:
-                self._before = arrival.unread
-            if arrival.unread <= self._before:
+            if self._before is None or arrival.unread <= self._before:
                 return False
             self._cut = False
         self._wanted = self._wanted or arrival.wake
@@ -50,6 +49,10 @@ class Waker:
     def cut_off(self) -> None:
         """Take note that a person has cut a turn off."""
         self._cut, self._before, self._wanted = True, None, False
+
+    def stands(self, waiting: Waiting) -> None:
+        """Take note what waits now that a turn is over and everything in it settled."""
+        self._before = waiting.unread
 
     def went_on(self) -> None:
         """Take note of a sign that the session is in use again."""

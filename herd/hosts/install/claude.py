@@ -9,6 +9,8 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from operator import eq
 from typing import Any
 
 from herd.core import config
@@ -79,14 +81,16 @@ def host(
 
 
 @contextmanager
-def claude_lock(path: str) -> Iterator[None]:
+def claude_lock(path: str, wait_s: float = CONFIG_LOCK_WAIT_S) -> Iterator[None]:
     """Hold the lock that Claude Code takes while it rewrites its file: a folder beside the file.
+
+    Whoever holds it longer than 10 s was killed: that is Claude Code's own rule.
 
     Raises:
         ResourceBusy: another program holds it.
     """
     lock = f"{path}.lock"
-    deadline = time.monotonic() + CONFIG_LOCK_WAIT_S
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             os.mkdir(lock)
@@ -94,8 +98,8 @@ def claude_lock(path: str) -> Iterator[None]:
         except FileExistsError:
             with suppress(FileNotFoundError):
                 if time.time() - os.stat(lock).st_mtime > _LOCK_STALE_S:
-                    yield  # whoever held it was killed; Claude Code takes no notice of it either
-                    return
+                    os.rmdir(lock)
+                    continue
         if time.monotonic() > deadline:
             raise ResourceBusy(
                 f"{path} is being written by Claude Code; every file is as it was",
@@ -186,7 +190,7 @@ def _is_our_hook(value: Any) -> bool:
 def _permissions() -> Iterator[Wanted]:
     for tool in TOOLS:
         name = f"mcp__herd__{tool}"
-        yield Wanted(("permissions", "allow"), None, name, name.__eq__, is_common=True)
+        yield Wanted(("permissions", "allow"), None, name, partial(eq, name), is_common=True)
 
 
 def allows_tools(settings: bytes | None) -> bool:

@@ -1,4 +1,4 @@
-"""Foreign files on disk: read with care, and changed all together or not at all.
+"""Foreign files on disk: changed all together or not at all.
 
 A file may be a link into somebody's dotfiles; the link stays, what it leads to is replaced. New content lies
 complete and synced in the same folder before the first rename. What a rename displaces keeps a name until
@@ -6,35 +6,24 @@ every file is done, so undoing needs no space on the disk.
 """
 
 import os
-import re
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import NamedTuple
 
-from herd.core.errors import HerdError, RecoveryRequired, ResourceBusy, UnsafeEndpoint
-from herd.core.limits import HOST_FILE_BYTES
-from herd.core.processes import start_token
+from herd.core.errors import HerdError, RecoveryRequired
+from herd.hosts.install.found import Found, beside, find, sweep
 
 Step = Callable[[str, str], None]
 """Called with a word and a path before each thing that is done to the disk; for tests that let it fail."""
 
-_LEFTOVER = r"\.{}\.herd-(?:old|new)\.(\d+)\.[0-9a-f]{{8}}"
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NEW_FILE_MODE = 0o600
 
+class ChangedMeanwhile(Exception):
+    """A file was changed by another program between reading and writing; every file is as it was."""
 
-class Found(NamedTuple):
-    """A file as it was read."""
-
-    path: str
-    """Where it really lies, links followed."""
-    content: bytes | None
-    """None where there is none."""
-    mode: int = _NEW_FILE_MODE
-    """Its permission bits."""
-    group: int | None = None
-    """Its group."""
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 class Change(NamedTuple):
@@ -47,30 +36,6 @@ class Change(NamedTuple):
     """Gives, for the time of the rename, the lock that the file's own program takes when it writes."""
 
 
-def find(path: str, limit: int = HOST_FILE_BYTES) -> Found:
-    """Read a file that is to be changed; nothing that stands in its place can block the caller.
-
-    Raises:
-        UnsafeEndpoint: it is no regular file, not ours, read-only, hard linked, or cannot be opened.
-        RecoveryRequired: it is larger than `limit`, in bytes.
-    """
-    real = os.path.realpath(path)
-    try:
-        number = os.open(real, _READ | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        _require_no_broken_link(path, real)
-        return Found(real, None)
-    except OSError as fault:
-        raise UnsafeEndpoint(f"{path} cannot be opened: {fault.strerror}", hint=_LOOK) from fault
-    try:
-        status = os.fstat(number)
-        _check(path, status)
-        content = _content(path, number, limit)
-        return Found(real, content, stat.S_IMODE(status.st_mode), status.st_gid)
-    finally:
-        os.close(number)
-
-
 def apply(changes: Sequence[Change], folders: Sequence[str] = (), step: Step = lambda _, __: None) -> None:
     """Make every change, or none.
 
@@ -80,7 +45,7 @@ def apply(changes: Sequence[Change], folders: Sequence[str] = (), step: Step = l
         step: See `Step`.
 
     Raises:
-        ResourceBusy: a file was changed by another program since it was read; nothing was changed.
+        ChangedMeanwhile: a file was changed by another program since it was read; nothing was changed.
         RecoveryRequired: something could not be written; nothing was changed.
     """
     work = _Work(step)
@@ -88,7 +53,7 @@ def apply(changes: Sequence[Change], folders: Sequence[str] = (), step: Step = l
         for folder in folders:
             work.make(folder)
         for change in changes:
-            _sweep(change.found.path)
+            sweep(change.found.path)
             work.prepare(change)
         for change in changes:
             work.make_change(change)
@@ -102,16 +67,6 @@ def apply(changes: Sequence[Change], folders: Sequence[str] = (), step: Step = l
             ) from fault
         raise
     work.finish()
-
-
-def missing_folders(path: str) -> list[str]:
-    """Give the folders above a path that do not exist, the outermost first."""
-    missing: list[str] = []
-    folder = os.path.dirname(path)
-    while not os.path.lexists(folder):
-        missing.insert(0, folder)
-        folder = os.path.dirname(folder)
-    return missing
 
 
 class _Work:
@@ -136,7 +91,7 @@ class _Work:
         if change.after is None:
             return
         found = change.found
-        name = _beside(found.path, "new")
+        name = beside(found.path, "new")
         self._step("write", found.path)
         number = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._ready[found.path] = name
@@ -168,13 +123,13 @@ class _Work:
         try:
             os.link(self._ready[path], path, follow_symlinks=False)
         except FileExistsError:
-            raise _changed_meanwhile(path) from None
+            raise ChangedMeanwhile(path) from None
         except OSError:  # a file system without links
             os.rename(self._ready.pop(path), path)
         self._undo.append(lambda: os.unlink(path))
 
     def _displace(self, path: str, *, removes: bool) -> None:
-        kept = _beside(path, "old")
+        kept = beside(path, "old")
         self._step("keep", path)
         if removes:
             os.rename(path, kept)
@@ -208,87 +163,13 @@ class _Work:
                 os.unlink(name)
 
 
-_LOOK = "Look at the named path: it must be a plain file of yours that you may write."
-
-
-def _require_no_broken_link(path: str, real: str) -> None:
-    folder = os.path.dirname(real)
-    while not os.path.lexists(folder):
-        folder = os.path.dirname(folder)
-    if not os.path.isdir(folder):
-        raise UnsafeEndpoint(f"{folder}, above {path}, is no folder", hint=_LOOK)
-    if os.path.islink(path) and os.path.dirname(real) != folder:
-        raise UnsafeEndpoint(
-            f"{path} is a link into {os.path.dirname(real)}, which does not exist", hint=_LOOK
-        )
-
-
-def _check(path: str, status: os.stat_result) -> None:
-    problem = None
-    if not stat.S_ISREG(status.st_mode):
-        problem = "is no regular file"
-    elif status.st_uid != os.geteuid():
-        problem = f"belongs to user {status.st_uid}, not to {os.geteuid()}"
-    elif not status.st_mode & stat.S_IWUSR:
-        problem = "is read-only"
-    elif status.st_nlink > 1 + _names_of_ours(path, status):
-        problem = "has a second name (a hard link), which a new file would part from it"
-    if problem:
-        raise UnsafeEndpoint(f"{path} {problem}; no file was changed", hint=_LOOK)
-
-
-def _leftovers(path: str) -> dict[str, int]:
-    """Give the names beside a file that a run of ours made and may have left, and its pid."""
-    folder, name = os.path.split(path)
-    pattern = re.compile(_LEFTOVER.format(re.escape(name)))
-    with suppress(OSError):
-        found = {os.path.join(folder, one): pattern.fullmatch(one) for one in os.listdir(folder)}
-        return {one: int(match[1]) for one, match in found.items() if match}
-    return {}
-
-
-def _names_of_ours(path: str, status: os.stat_result) -> int:
-    names = 0
-    for one in _leftovers(os.path.realpath(path)):
-        with suppress(OSError):
-            names += os.path.samestat(os.lstat(one), status)
-    return names
-
-
-def _sweep(path: str) -> None:
-    """Remove what a run of ours left that was killed; all of it is in the backups, too."""
-    for one, pid in _leftovers(path).items():
-        with suppress(OSError, HerdError):  # a process that cannot be judged may be at work yet
-            if start_token(pid) is None:
-                os.unlink(one)
-
-
-def _content(path: str, number: int, limit: int) -> bytes:
-    data = bytearray()
-    while len(data) <= limit and (part := os.read(number, min(1 << 20, limit + 1 - len(data)))):
-        data += part
-    if len(data) > limit:
-        raise RecoveryRequired(
-            f"{path} is larger than {limit} bytes; no file was changed",
-            hint="Herd edits no file of that size; make it smaller, or move it away.",
-        )
-    return bytes(data)
-
-
 def _require_unchanged(found: Found) -> None:
     try:
         now = find(found.path)
     except HerdError as refusal:
-        raise _changed_meanwhile(found.path) from refusal
+        raise ChangedMeanwhile(found.path) from refusal
     if now.path != found.path or now.content != found.content:
-        raise _changed_meanwhile(found.path)
-
-
-def _changed_meanwhile(path: str) -> ResourceBusy:
-    return ResourceBusy(
-        f"{path} was changed by another program just now; every file is as it was",
-        hint="Run it again; the host writes its own files, too.",
-    )
+        raise ChangedMeanwhile(found.path)
 
 
 def _give_rights(number: int, found: Found) -> None:
@@ -325,11 +206,6 @@ def _link_or_copy(path: str, kept: str) -> None:
             raise
         finally:
             os.close(number)
-
-
-def _beside(path: str, what: str) -> str:
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.herd-{what}.{os.getpid()}.{os.urandom(4).hex()}")
 
 
 def _sync_folder(folder: str) -> None:

@@ -5,11 +5,11 @@ the entry comes out again to the character, whatever the layout, comments and li
 read again before it is given, and has to mean what was asked for.
 """
 
-import json
 import re
 from typing import Any, NamedTuple
 
-from herd.hosts.install.spans import BOM, Document, Part, place, read
+from herd.hosts.install.spans import Document, Part, place, read
+from herd.hosts.install.style import Style
 
 Path = tuple[str | int, ...]
 """Where a value stands: names of members and positions in lists, from the root."""
@@ -55,11 +55,11 @@ def insert(text: str, path: Path, name: str | None, value: Any) -> tuple[str, Se
     """
     document = read(text)
     held = _container(document, path, name)
-    layout = _Layout(document)
+    style = Style(document)
     if held.parts:
-        edited, seam = _appended(layout, held, name, value)
+        edited, seam = _appended(style, held, name, value)
     else:
-        edited, seam = _filled(layout, held, name, value)
+        edited, seam = _filled(style, held, name, value)
     entry = document.value(held)
     changed = [*entry, value] if name is None else {**entry, name: value}
     return _meaning(edited, document, path, changed), seam
@@ -100,64 +100,18 @@ def replace(text: str, path: Path, value: Any) -> str:
     part = document.at(path)
     if part is None:
         raise Misfit(1, f"there is no {_shown(path)} to replace")
-    layout = _Layout(document)
-    multiline = "\n" in text[part.start : part.end] or (not layout.is_flat and bool(value))
-    rendered = layout.rendered(value, layout.indent_at(part.start) if multiline else None)
+    style = Style(document)
+    multiline = "\n" in text[part.start : part.end] or (not style.is_flat and bool(value))
+    rendered = style.rendered(value, style.indent_at(part.start) if multiline else None)
     return _meaning(text[: part.start] + rendered + text[part.end :], document, path, value)
 
 
-class _Layout:
-    """How a document is laid out: line ends, indentation, blanks."""
-
-    def __init__(self, document: Document) -> None:
-        self.text = text = document.text
-        self.newline = "\r\n" if "\r\n" in text else "\n"
-        self.is_flat = "\n" not in text and bool(document.root.parts)
-        self.blank = "" if self.is_flat and not re.search(r"[:,] ", text) else " "
-        self.unit = self._unit(document.root)
-
-    def _unit(self, root: Part) -> str:
-        if not root.parts:
-            return "  "
-        own = self.own_line(root.begins(0))
-        return own.removeprefix(self.indent_at(root.start)) if own else "  "
-
-    def line_start(self, at: int) -> int:
-        return self.text.rfind("\n", 0, at) + 1
-
-    def indent_at(self, at: int) -> str:
-        """Give the blanks at the beginning of the line."""
-        start = self.line_start(at)
-        start += self.text.startswith(BOM, start)
-        return self.text[start : _INDENT.match(self.text, start).end()]  # type: ignore[union-attr]
-
-    def own_line(self, at: int) -> str | None:
-        """Give the blanks before a line's first word, if that begins at this place."""
-        start = self.line_start(at)
-        before = self.text[start:at]
-        return before if start and not before.strip(" \t") else None
-
-    def rendered(self, value: Any, indent: str | None) -> str:
-        """Give a value as text: on lines of that indentation, or on one line where it is None."""
-        if indent is None:
-            return json.dumps(value, ensure_ascii=False, separators=(f",{self.blank}", f":{self.blank}"))
-        lines = json.dumps(value, ensure_ascii=False, indent=self.unit or "  ").split("\n")
-        return f"{self.newline}{indent}".join(lines)
-
-    def entry(self, name: str | None, value: Any, indent: str | None) -> str:
-        """Give a member or a list's value as text."""
-        if name is None:
-            return self.rendered(value, indent)
-        blank = " " if indent is not None else self.blank
-        return f"{json.dumps(name, ensure_ascii=False)}:{blank}{self.rendered(value, indent)}"
-
-
-def _appended(layout: _Layout, held: Part, name: str | None, value: Any) -> tuple[str, Seam]:
-    text, last = layout.text, len(held.parts) - 1
+def _appended(style: Style, held: Part, name: str | None, value: Any) -> tuple[str, Seam]:
+    text, last = style.text, len(held.parts) - 1
     end = held.parts[last].end
-    indent = layout.own_line(held.begins(last))
-    lead = _blank_before(layout, held, last) if indent is None else layout.newline + indent
-    entry = layout.entry(name, value, indent)
+    indent = style.own_line(held.begins(last))
+    lead = _blank_before(style, held, last) if indent is None else style.newline + indent
+    entry = style.entry(name, value, indent)
     comma = held.trailing_comma is None
     at = after = end if held.trailing_comma is None else held.trailing_comma + 1
     if indent is not None:
@@ -166,26 +120,26 @@ def _appended(layout: _Layout, held: Part, name: str | None, value: Any) -> tupl
     return text[:after] + "," * comma + text[after:at] + lead + entry + seam.tail + text[at:], seam
 
 
-def _blank_before(layout: _Layout, held: Part, last: int) -> str:
+def _blank_before(style: Style, held: Part, last: int) -> str:
     if last:
-        between = layout.text[held.parts[last - 1].end : held.begins(last)]
+        between = style.text[held.parts[last - 1].end : held.begins(last)]
         if between[:1] == "," and not between[1:].strip(" \t"):
             return between[1:]
-    return layout.blank
+    return style.blank
 
 
-def _filled(layout: _Layout, held: Part, name: str | None, value: Any) -> tuple[str, Seam]:
-    text = layout.text
-    if layout.is_flat:
+def _filled(style: Style, held: Part, name: str | None, value: Any) -> tuple[str, Seam]:
+    text = style.text
+    if style.is_flat:
         seam = Seam("", "", comma=False)
         at, indent = held.start + 1, None
     else:
-        base = layout.indent_at(held.start)
-        indent = base + (layout.unit or "  ")
+        base = style.indent_at(held.start)
+        indent = base + (style.unit or "  ")
         at = _SAME_LINE.match(text, held.start + 1).end()  # type: ignore[union-attr] # matches nothing, too
         closes_itself = "\n" in text[at : held.end]
-        seam = Seam(layout.newline + indent, "" if closes_itself else layout.newline + base, comma=False)
-    return text[:at] + seam.lead + layout.entry(name, value, indent) + seam.tail + text[at:], seam
+        seam = Seam(style.newline + indent, "" if closes_itself else style.newline + base, comma=False)
+    return text[:at] + seam.lead + style.entry(name, value, indent) + seam.tail + text[at:], seam
 
 
 Cuts = list[tuple[int, int]]

@@ -3,15 +3,15 @@
 It knows no host; see `host`. Looking at an installation is `looking`.
 """
 
-import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
+from herd.core.errors import ResourceBusy
 from herd.core.files import private_folder
 from herd.core.paths import Layout
-from herd.hosts.install.disk import Change, Found, Step, apply, find, missing_folders
+from herd.hosts.install.disk import Change, ChangedMeanwhile, Step, apply
+from herd.hosts.install.found import Found, find, missing_folders, sweep
 from herd.hosts.install.host import Host, Target
 from herd.hosts.install.ledger import (
     FileRecord,
@@ -23,45 +23,9 @@ from herd.hosts.install.ledger import (
     shelf_of,
     short_name,
 )
+from herd.hosts.install.plan import CREATED, EDITED, REMOVED, RESTORED, UNCHANGED, Outcome, Plan
 
-CREATED, EDITED, RESTORED, REMOVED, UNCHANGED = "created", "edited", "restored", "removed", "unchanged"
-
-
-class Outcome(NamedTuple):
-    """What becomes of one file of the host."""
-
-    path: str
-    what: str
-    """One of `CREATED`, `EDITED`, `RESTORED`, `REMOVED`, `UNCHANGED`."""
-    before: bytes | None
-    after: bytes | None
-    remarks: tuple[str, ...] = ()
-
-    def diff(self) -> str:
-        """Give the change as a unified diff; empty where there is none."""
-        sides = [one.decode("utf-8", "replace").splitlines(keepends=True) for one in self._sides()]
-        names = [self.path if one is not None else os.devnull for one in (self.before, self.after)]
-        lines = difflib.unified_diff(sides[0], sides[1], names[0], names[1])
-        return "".join(
-            one if one.endswith("\n") else f"{one}\n\\ No newline at end of file\n" for one in lines
-        )
-
-    def _sides(self) -> tuple[bytes, bytes]:
-        return self.before or b"", self.after or b""
-
-
-class Plan(NamedTuple):
-    """What is to be done."""
-
-    outcomes: list[Outcome]
-    """The host's files."""
-    changes: list[Change]
-    """Everything that is written, backups first."""
-    folders: list[str]
-    """Folders to make."""
-    emptied: list[str]
-    """Folders that go if nothing is in them, the innermost first."""
-    shelf: Shelf
+_TRIES = 3
 
 
 class Installer:
@@ -78,6 +42,22 @@ class Installer:
         self._layout = layout
         self._shelf = shelf_of(layout, host.name)
         self._step = step
+
+    def install(self) -> Plan:
+        """Plan and install; where another program changed a file in between, a few times.
+
+        Raises:
+            HerdError: as `plan_install` and `carry_out`.
+        """
+        return self._done(self.plan_install)
+
+    def uninstall(self) -> Plan:
+        """Plan and uninstall; where another program changed a file in between, a few times.
+
+        Raises:
+            HerdError: as `plan_uninstall` and `carry_out`.
+        """
+        return self._done(self.plan_uninstall)
 
     def plan_install(self) -> Plan:
         """Plan what puts everything of ours into every file.
@@ -118,13 +98,8 @@ class Installer:
             files=[*records, *elsewhere],
             folders=[*made, *folders],
         )
-        return Plan(
-            outcomes,
-            _in_order([*edits, *self._shelf.written(written)], self._shelf),
-            folders,
-            [],
-            self._shelf,
-        )
+        changes = _in_order([*edits, *self._shelf.written(written)], self._shelf)
+        return Plan(outcomes, changes, folders, [])
 
     def plan_uninstall(self) -> Plan:
         """Plan what gives every file back as it was, or takes out what is ours where others changed it.
@@ -155,7 +130,7 @@ class Installer:
         ]
         written = self._shelf.written(ledger.model_copy(update={"files": left}) if ledger and left else None)
         emptied = list(reversed(ledger.folders)) if ledger else []
-        return Plan(outcomes, [*edits, *written, *copies], [], emptied, self._shelf)
+        return Plan(outcomes, [*edits, *written, *copies], [], emptied)
 
     def carry_out(self, plan: Plan) -> None:
         """Do what was planned.
@@ -163,6 +138,17 @@ class Installer:
         Raises:
             HerdError: something could not be written, or was changed since; every file is as it was.
         """
+        try:
+            self._carry_out(plan)
+        except ChangedMeanwhile as fault:
+            raise ResourceBusy(
+                f"{fault.path} was changed by another program just now; every file is as it was",
+                hint="Run it again; the host writes its own files, too.",
+            ) from fault
+
+    def _carry_out(self, plan: Plan) -> None:
+        for outcome in plan.outcomes:
+            sweep(os.path.realpath(outcome.path))
         if plan.changes:
             private_folder(self._layout.backups)
             private_folder(self._shelf.copies)
@@ -174,6 +160,16 @@ class Installer:
             for copy in self._shelf.surplus(outcome.path):
                 with suppress(OSError):
                     os.unlink(copy)
+
+    def _done(self, plan_anew: Callable[[], Plan]) -> Plan:
+        for _ in range(_TRIES - 1):
+            with suppress(ChangedMeanwhile):
+                plan = plan_anew()
+                self._carry_out(plan)
+                return plan
+        plan = plan_anew()
+        self.carry_out(plan)
+        return plan
 
     def _kept(
         self, target: Target, found: Found, record: FileRecord | None

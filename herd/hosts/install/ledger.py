@@ -19,8 +19,9 @@ from herd.core.errors import RecoveryRequired
 from herd.core.files import read_private
 from herd.core.limits import BACKUPS_KEPT, HOST_FILE_BYTES, LEDGER_BYTES
 from herd.core.paths import Layout
-from herd.hosts.install.disk import Change, Found, find
+from herd.hosts.install.disk import Change
 from herd.hosts.install.edits import Seam
+from herd.hosts.install.found import Found, find
 from herd.hosts.install.wanted import Put
 
 LEDGER_VERSION = 1

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from herd.core.errors import DONE, MAY_PASS, NOT_FOUND, RECOVERY, HerdError
 from herd.core.paths import Layout
-from herd.hosts.install.disk import find
+from herd.hosts.install.found import find
 from herd.hosts.install.host import Finding, Host
-from herd.hosts.install.installing import UNCHANGED, Installer
+from herd.hosts.install.installing import Installer
 from herd.hosts.install.ledger import shelf_of
+from herd.hosts.install.plan import UNCHANGED
 
 _AGAIN = "Run `herd install {}` again."
 

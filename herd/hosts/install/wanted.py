@@ -162,7 +162,8 @@ def _ours(document: Document, one: Wanted) -> list[str | int]:
 
 
 def _renewed(text: str, one: Wanted, found: list[str | int]) -> str:
-    for spare in reversed(found[1:]):  # a second one would do everything twice
+    spares = [] if one.is_common else found[1:]
+    for spare in reversed(spares):  # a second one would do everything twice
         text = _take(text, one, spare, None)
     path: Path = (*one.path, found[0])
     document = read(text)

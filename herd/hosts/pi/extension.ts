@@ -18,17 +18,23 @@ const ENVIRONMENT: Record<string, string> = "@ENVIRONMENT@" as any;
 const TOOLS: Tool[] = "@TOOLS@" as any;
 
 const CUSTOM = "herd";
-const EVIDENCE = "the model answered a request that holds it";
+const HELD = "SESSION_HELD";
+const EVIDENCE = "pi: message_start of the answer to a context that holds it";
 const READY_MS = 3_000; // a first run waits this long for a coordinator that is still starting
 const ANSWER_MS = 2_000; // and any run this long for its mail
 const TOOL_MS = 60_000; // peer_messages itself waits for up to 30 s
 const PROMPT_MS = 10_000; // a prompt that started no run in this time was handled by somebody else
+const COMPACTING_MS = 1_000; // Pi is busy without a run while it compacts; a wake looks again after this
 const END_MS = 3_000; // `herd session` takes 2 s at most to end in order
 const AGAIN_MS = [250, 1_000, 5_000, 30_000, 60_000];
 const STEADY_MS = 60_000; // a coordinator that lived this long has not failed at its start
 const CHILD_VARIABLES = /^(PATH|HOME|USER|LOGNAME|LANG|TMPDIR|TZ|(LC|XDG|HERD|HERDR)_.*)$/;
 
-class Refused extends Error {}
+class Refused extends Error {
+  constructor(message: string, readonly code?: string) {
+    super(message);
+  }
+}
 
 /** One process `herd session`, and JSON-RPC with it. */
 class Coordinator {
@@ -93,7 +99,8 @@ class Coordinator {
     const asked = this.asked.get(id);
     this.asked.delete(id);
     if (error === undefined) return asked?.resolve(result);
-    asked?.reject(new Refused([error.data?.code, error.message, error.data?.hint].filter(Boolean).join(": ")));
+    const { code, hint } = error.data ?? {};
+    asked?.reject(new Refused([code, error.message, hint].filter(Boolean).join(": "), code));
   }
 }
 
@@ -144,6 +151,7 @@ class Session {
   private cancelled = false;
   private dialog = false;
   private prompt?: NodeJS.Timeout;
+  private delayed?: NodeJS.Timeout;
 
   constructor(private pi: ExtensionAPI, private ctx: ExtensionContext, private created?: string) {
     this.start();
@@ -155,8 +163,10 @@ class Session {
     const began = Date.now();
     const one = new Coordinator(this.ctx.cwd, (method, params) => method === "peer_update" && this.arrived(params));
     this.coordinator = one;
-    this.told = "";
-    this.ready = this.open(one).catch((error) => this.failed(error.message));
+    this.ready = this.open(one).catch((error) => {
+      this.failed(error.message);
+      if (error.code !== HELD) void one.end(); // and the next one may fare better
+    });
     void one.ended.then(() => {
       if (Date.now() - began > STEADY_MS) this.failures = 0;
       this.failed(one.why);
@@ -167,14 +177,11 @@ class Session {
     const session_id = this.ctx.sessionManager.getSessionId();
     const name = this.pi.getSessionName();
     await one.request("session.bind", { host: "pi", session_id, created: this.created, cwd: this.ctx.cwd, name });
-    await this.join(one);
-  }
-
-  private async join(one: Coordinator): Promise<void> {
     this.notice = (await one.request("session.subscribe")).notice;
     const { tools } = await one.request("session.tools");
     if (JSON.stringify(tools) !== JSON.stringify(TOOLS)) for (const tool of tools) this.show(tool);
     this.failed(undefined);
+    this.told = ""; // what was told to it before it had the session was refused
     this.report();
   }
 
@@ -182,8 +189,8 @@ class Session {
   private async joined(): Promise<void> {
     if (!this.coordinator?.alive) this.start();
     await this.ready;
-    // Where another process holds the session, this one takes over some time later and has to join then.
-    if (this.problem !== undefined) await this.join(this.coordinator!);
+    // Where another process holds the session, this one takes over some time later and is joined then.
+    if (this.problem !== undefined) await this.open(this.coordinator!);
   }
 
   /** Note what is wrong, show it in Pi's footer, and try again later; undefined says that all is well. */
@@ -208,6 +215,7 @@ class Session {
     this.closed = true;
     clearTimeout(this.again);
     clearTimeout(this.prompt);
+    clearTimeout(this.delayed);
     await this.coordinator?.end();
   }
 
@@ -261,7 +269,12 @@ class Session {
   }
 
   private wake(): void {
-    if (this.told !== "idle" || !this.unread || !this.ctx.isIdle()) return;
+    clearTimeout(this.delayed);
+    if (this.told !== "idle" || !this.unread) return;
+    if (!this.ctx.isIdle()) {
+      this.delayed = setTimeout(() => this.wake(), COMPACTING_MS).unref(); // no event tells when that is over
+      return;
+    }
     this.owedWake = false;
     this.pi.sendMessage({ customType: CUSTOM, content: this.notice, display: true }, { triggerTurn: true });
   }

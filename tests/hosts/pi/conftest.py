@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from herd.core.paths import Layout, open_layout
 from tests.fakes.herd_session import HerdSession
 from tests.fakes.model_script import Answer
 from tests.fakes.model_server import ModelServer, Request
@@ -26,6 +27,11 @@ class PiWorld:
         self.model = stack.enter_context(ModelServer(self._answer))
         self.folder = PiFolder(home, self.model.url)
         self.other = stack.enter_context(HerdSession(home, "codex", "other", name="other")).ready()
+
+    @property
+    def layout(self) -> Layout:
+        """The folders of this machine."""
+        return open_layout(str(self.home))
 
     def _answer(self, request: Request) -> Answer | None:
         return self.policy(request)
@@ -54,10 +60,16 @@ class PiWorld:
             self.other.request("session.read", reply_to=message_id, wait_ms=250)
         return self.state(message_id) == state
 
-    def activity(self, name: str) -> str | None:
-        """Give what the session tells of itself."""
+    def shows(self, name: str, activity: str) -> bool:
+        """Wait until the session of that name is listed with this activity, and give whether it is."""
+        deadline = time.monotonic() + WAIT_S
+        while (found := self._activity(name)) != activity and time.monotonic() < deadline:
+            pass  # each look asks another process
+        return found == activity
+
+    def _activity(self, name: str) -> str | None:
         peers = self.other.request("session.list")["peers"]
-        return next(peer.get("activity") for peer in peers if peer["name"] == name)
+        return next((peer.get("activity") for peer in peers if peer["name"] == name), None)
 
     def wake_nobody(self) -> None:
         """Set `idle = "notify"` for the sessions that start from now on."""

@@ -57,7 +57,7 @@ def test_escape_cancels_the_turn_and_not_the_mail(world: PiWorld):
         screen.until(lambda text: "aborted" in text.lower())
         state = world.state(message)
 
-        screen.type("go on")
+        screen.type("go on [[say on]]")
         screen.press("Enter")
         next_one = world.model.wait("go on", after=cancelled.number)
         delivered = world.becomes(message, "delivered")
@@ -68,3 +68,22 @@ def test_escape_cancels_the_turn_and_not_the_mail(world: PiWorld):
     assert (state, next_one.number) == ("accepted", cancelled.number + 1)
     assert (next_one.text.count("in between"), next_one.text.count(NOTICE)) == (1, 0)
     assert (delivered, ended, left) == (True, True, [])
+
+
+@pytest.mark.requirement("D-host-04")
+def test_a_reload_goes_on_with_the_same_session(world: PiWorld):
+    with PiScreen(world.folder, "one") as screen:
+        target = world.target("one")
+        screen.type("begin [[say begun]]")
+        screen.press("Enter")
+        screen.until(lambda text: "begun" in text.replace("[[say begun]]", ""))
+        screen.type("/reload")
+        screen.press("Enter")
+        screen.until(lambda text: "Reloaded" in text)
+
+        message = world.other.send(target, "after the reload [[say read]]")
+        delivered = world.becomes(message, "delivered")
+
+        assert delivered
+        assert world.model.requests[-1].text.count("after the reload") == 1
+        assert world.target("one") == target

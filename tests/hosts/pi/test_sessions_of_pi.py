@@ -2,15 +2,13 @@
 
 import json
 import os
-import signal
 import subprocess
-import time
 import uuid
 from pathlib import Path
 
 import pytest
 
-from tests.fakes.pi_host import MODEL, WAIT_S, PiRpc
+from tests.fakes.pi_host import HERD_COMMAND, MODEL, WAIT_S
 from tests.fakes.real_hosts import program
 from tests.hosts.pi.conftest import PiWorld
 
@@ -19,16 +17,6 @@ pytestmark = [pytest.mark.machine, pytest.mark.timeout(120)]
 
 def gone(pids: list[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
-def new_child(pi: PiRpc, old: list[int]) -> list[int]:
-    """Wait for another coordinator than the old one."""
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        found = [pid for pid in pi.children() if pid not in old]
-        if found:
-            return found
-    raise AssertionError("no other coordinator was started")
 
 
 @pytest.mark.requirement("D-host-04")
@@ -112,80 +100,32 @@ def test_a_second_pi_on_a_session_says_who_has_it_and_takes_over(world: PiWorld)
     refused = second.run("[[call list_peers {}]]")
     pi.end()
     message = world.other.send(target, "to whoever has it")
-    second.run("[[say now]]")
+    mark = second.mark()
+    second.ask("prompt", message="now [[say now]]", streamingBehavior="followUp")
+    second.settled(mark)
 
     assert "SESSION_HELD" in refused
     assert world.model.requests[-1].text.count("to whoever has it") == 1
     assert world.becomes(message, "delivered")
 
 
-def test_a_killed_coordinator_is_replaced_and_loses_nothing(world: PiWorld):
-    pi, target = world.started("one")
-    children = pi.children()
-    os.kill(children[0], signal.SIGKILL)
-
-    message = world.other.send(target, "after the kill [[say alive]]")
-    world.model.wait("after the kill")
-
-    assert new_child(pi, children)
-    assert world.becomes(message, "delivered")
-    assert pi.errors == b""
-
-
-def test_a_coordinator_killed_in_a_turn_leaves_the_turn_alone(world: PiWorld):
-    pi, target = world.started("one")
-    mark = pi.prompt("[[hold busy]] [[call list_peers {}]] [[say end]]")
-    world.model.held("busy")
-    children = pi.children()
-    message = world.other.send(target, "waits in the mailbox")
-    os.kill(children[0], signal.SIGKILL)
-    world.model.release("busy")
-    pi.settled(mark)
-    pi.run("and now [[say now]]")
-
-    assert world.model.requests[-1].text.count("waits in the mailbox") == 1
-    assert world.becomes(message, "delivered")
-
-
-def test_without_the_command_herd_pi_works_and_the_tools_say_why(world: PiWorld):
-    world.folder.install(herd="/nowhere/herd")
-    pi = world.pi("one")
-
-    answer = pi.run("[[call list_peers {}]]")
-
-    assert "Herd cannot do this now. /nowhere/herd cannot be started" in answer
-    assert pi.errors == b""
-    assert pi.end() < WAIT_S / 2
-
-
-def test_a_herd_that_refuses_does_not_disturb_pi(world: PiWorld):
-    world.folder.install()
-    config = world.home / "config" / "herd" / "config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text("nonsense = 1\n", encoding="utf-8")
-    pi = world.pi("one")
-
-    answer = pi.run("[[call list_peers {}]]")
-
-    assert "nonsense" in answer
-    assert pi.errors == b""
+def printed(world: PiWorld, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Pi for one prompt."""
+    return subprocess.run(
+        [program("pi"), "-p", "--model", MODEL, *words],
+        cwd=world.folder.work("one"),
+        env=world.folder.environ(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=WAIT_S,
+        check=True,
+    )
 
 
 def test_a_printing_pi_uses_the_tools_and_ends_at_once(world: PiWorld):
-    def printed(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [program("pi"), "-p", "--model", MODEL, *words],
-            cwd=world.folder.work("printing"),
-            env=world.folder.environ(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=WAIT_S,
-            check=True,
-        )
-
-    coordinated = printed("[[call list_peers {}]]")
-    nobody = printed("--no-session", "[[call list_peers {}]]")
+    coordinated = printed(world, "[[call list_peers {}]]")
+    nobody = printed(world, "--no-session", "[[call list_peers {}]]")
 
     listed = json.loads(coordinated.stdout.removeprefix("result: "))
     assert [peer["name"] for peer in listed["peers"]] == ["other"]
@@ -194,17 +134,41 @@ def test_a_printing_pi_uses_the_tools_and_ends_at_once(world: PiWorld):
     assert world.other.request("session.list")["peers"] == []
 
 
-def test_after_the_extension_is_taken_away_pi_knows_nothing_of_herd(world: PiWorld):
+def test_a_printing_pi_takes_its_mail_with_the_prompt(world: PiWorld):
     own = str(uuid.uuid4())
     pi, target = world.started("one", "--session-id", own)
     pi.run("begin [[say begun]]")
     pi.end()
+    message = world.other.send(target, "for the next run")
+
+    told = printed(world, "--session-id", own, "next [[say done]]")
+
+    assert (told.stdout, told.stderr) == ("done\n", "")
+    assert world.model.requests[-1].text.count("for the next run") == 1
+    assert world.becomes(message, "delivered")
+
+
+def test_herd_installs_itself_into_pi_and_out_of_it_again(world: PiWorld):
+    def herd(*words: str) -> str:
+        path = f"{program('pi').parent}:{os.environ['PATH']}"
+        environ = {**world.folder.environ(), "PATH": path}
+        command = [HERD_COMMAND, *words]
+        ended = subprocess.run(command, env=environ, capture_output=True, encoding="utf-8", check=True)
+        return ended.stdout
+
     world.folder.extension.unlink()
+    own = str(uuid.uuid4())
+    herd("install", "pi")
+    pi, target = world.started("one", "--session-id", own)
+    pi.run("begin [[say begun]]")
+    pi.end()
+    herd("uninstall", "pi")
 
     message = world.other.send(target, "is anybody there?")
     later = world.pi("one", "--session-id", own)
     later.run("[[say hello]]")
 
+    assert not world.folder.extension.exists()
     assert later.children() == []
     assert "list_peers" not in world.model.requests[-1].offered
     assert "is anybody there?" not in world.model.requests[-1].text

@@ -27,6 +27,13 @@ def dialog(pi: PiRpc, since: int = 0) -> dict[str, Any]:
     return pi.wait(lambda record: record.get("method") == "confirm", since=since)
 
 
+def settings(pi: PiRpc) -> dict[str, Any]:
+    """Give what Pi says of itself, but for what counts and what it is doing."""
+    state: dict[str, Any] = pi.ask("get_state")["data"]
+    changing = ("isStreaming", "messageCount", "pendingMessageCount", "isCompacting")
+    return {name: value for name, value in state.items() if name not in changing}
+
+
 def answer(pi: PiRpc, asked: dict[str, Any]) -> None:
     pi.send({"type": "extension_ui_response", "id": asked["id"], "confirmed": True})
 
@@ -60,16 +67,37 @@ def test_after_the_person_cancelled_no_mail_wakes_the_session(world: PiWorld):
     pi.ask("abort")
     pi.settled(mark)
 
-    waiting = world.activity("one")
+    waiting = world.shows("one", "waiting")
     second = world.other.send(target, "after it")
     states = [world.state(first), world.state(second)]
     pi.run("go on [[say on]]")
 
-    assert (waiting, states) == ("waiting", ["accepted", "accepted"])
+    assert waiting
+    assert states == ["accepted", "accepted"]
     [request] = world.model.requests[cancelled.number + 1 :]
     assert [request.text.count(text) for text in ("during the cancelled", "after it", NOTICE)] == [1, 1, 0]
     assert world.becomes(first, "delivered")
     assert world.becomes(second, "delivered")
+
+
+def test_mail_on_a_branch_that_is_left_before_the_model_had_it_is_given_again(world: PiWorld):
+    world.wake_nobody()
+    pi, target = world.started("one", *ASKS)
+    message = world.other.send(target, "on the branch that is left")
+    mark = pi.prompt("[[hold long]] [[say never]]")
+    held = world.model.held("long")
+    pi.ask("abort")
+    pi.settled(mark)
+    pi.ask("prompt", message="/back")
+
+    state = world.state(message)
+    pi.run("another way [[say here]]")
+
+    assert state == "accepted"
+    assert world.model.requests[-1].number == held.number + 1
+    assert "[[hold long]]" not in world.model.requests[-1].text
+    assert world.model.requests[-1].text.count("on the branch that is left") == 1
+    assert world.becomes(message, "delivered")
 
 
 def test_a_tool_call_that_is_cancelled_hands_nothing_over(world: PiWorld):
@@ -93,17 +121,16 @@ def test_an_open_dialog_puts_a_wake_off(world: PiWorld):
     pi, target = world.started("one", *ASKS)
     pi.send({"type": "prompt", "message": "/ask"})
     asked = dialog(pi)
-    while world.activity("one") != "waiting":
-        pass  # bounded by the test's own time limit; each look asks another process
+    assert world.shows("one", "waiting")
 
     message = world.other.send(target, "behind a dialog [[say seen]]")
     state = world.state(message)
     asked_meanwhile = len(world.model.requests)
     answer(pi, asked)
-    pi.run("go on [[say on]]")
+    woken = world.model.wait("behind a dialog")
 
     assert (state, asked_meanwhile) == ("accepted", 0)
-    assert world.model.requests[-1].text.count("behind a dialog") == 1
+    assert woken.fresh.startswith(NOTICE)
     assert world.becomes(message, "delivered")
 
 
@@ -128,7 +155,9 @@ def test_prompts_and_wakes_never_begin_two_turns_at_once(world: PiWorld):
     assert [everything.count(text) for text in texts] == [1] * len(texts)
 
 
-@pytest.mark.requirement("P-deliver-07", "A-boundary-04", "A-boundary-05", "A-boundary-13", "C3")
+@pytest.mark.requirement(
+    "P-deliver-07", "A-boundary-03", "A-boundary-04", "A-boundary-05", "A-boundary-13", "C3"
+)
 @pytest.mark.parametrize(
     "text",
     [
@@ -147,7 +176,7 @@ def test_a_text_is_only_read(world: PiWorld, text: str):
     pi, target = world.started("one", *ASKS)
     folder = world.folder.work("one")
     (folder / "secret.txt").write_text("the secret", encoding="utf-8")
-    before = pi.session_id()
+    before = settings(pi)
 
     message = world.other.send(target, text)
     pi.settled()
@@ -157,8 +186,9 @@ def test_a_text_is_only_read(world: PiWorld, text: str):
     assert json.loads(line) == text
     assert len(header) == 2
     assert header[0].startswith(f"message {message} from lead session ")
+    assert header[0].endswith("; authority external")
     assert "the secret" not in json.dumps(request.body)
     assert sorted(path.name for path in folder.iterdir()) == ["secret.txt"]
-    assert pi.session_id() == before
+    assert settings(pi) == before
     assert not [record for record in pi.records if record.get("method") == "confirm"]
     assert pi.errors == b""

@@ -33,7 +33,7 @@ def test_each_command_tells_what_it_does(name: str):
 
     for parser in (only, every):
         text = parser.format_help()
-        assert f"    {name} " in text
+        assert re.search(rf"^    {name}\s", text, re.MULTILINE)
     options = only.parse_args([name, *REQUIRED.get(name, [])])
     assert options.json is False
     assert callable(options.run)
@@ -44,6 +44,8 @@ REQUIRED = {
     "status": ["message"],
     "cancel": ["message"],
     "mcp": ["--host", "claude"],
+    "install": ["claude"],
+    "uninstall": ["pi"],
 }
 
 COMMAND = re.compile(r"`(herd [^`]*)`")

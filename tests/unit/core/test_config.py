@@ -6,7 +6,15 @@ import sys
 
 import pytest
 
-from herd.core.config import Place, child_environment, environment, herdr_place, load
+from herd.core.config import (
+    IDLE_AUTO,
+    IDLE_NOTIFY,
+    Place,
+    child_environment,
+    environment,
+    herdr_place,
+    load,
+)
 from herd.core.errors import InvalidParams
 from herd.core.limits import CONFIG_BYTES, DEFAULT_LIMITS, Limits
 
@@ -189,6 +197,49 @@ class TestSettings:
             load(environ)
 
         assert refused.value.message.startswith(f"{file}: 'limits.inbox_messages'")
+
+    @pytest.mark.parametrize("content", ["", "[limits]\n", 'idle = "auto"'])
+    def test_mail_wakes_an_idle_session_unless_the_person_says_otherwise(self, environ, write, content):
+        write(content)
+
+        assert load(environ).idle == IDLE_AUTO == "auto"
+
+    def test_mail_may_start_no_turn(self, environ, write):
+        write('idle = "notify"\n[limits]\nwakes_per_hour = 3\n')
+        settings = load(environ)
+
+        assert settings.idle == IDLE_NOTIFY == "notify"
+        assert settings.limits == DEFAULT_LIMITS._replace(wakes_per_hour=3)
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            '"Auto"',
+            '"NOTIFY"',
+            '"never"',
+            '"off"',
+            '""',
+            '" auto"',
+            "true",
+            "false",
+            "0",
+            "1.0",
+            '["auto"]',
+            "{}",
+        ],
+    )
+    def test_any_other_way_with_an_idle_session_is_an_error_that_names_the_two(self, environ, write, value):
+        file = write(f"idle = {value}\n")
+        with pytest.raises(InvalidParams) as refused:
+            load(environ)
+
+        assert refused.value.message == f"{file}: 'idle' is neither 'auto' nor 'notify'"
+
+    @pytest.mark.requirement("A-config-09")
+    def test_the_way_with_an_idle_session_is_no_limit(self, environ, write):
+        write('[limits]\nidle = "auto"\n')
+        with pytest.raises(InvalidParams, match=r"'limits.idle'"):
+            load(environ)
 
     @pytest.mark.parametrize("content", ["limits = 5", "limits = []", "[[limits]]\nframe_bytes = 5"])
     def test_limits_that_are_no_table_are_refused(self, environ, write, content):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herd.core.watch import FolderWatch, names_in
+from herd.core.watch import FolderWatch, names_in, reserve_descriptors
 
 BOUND_S = 10
 QUEUED_EVENTS = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text(encoding="ascii"))
@@ -250,3 +250,19 @@ def test_any_sequence_of_events_is_read_back(events):
         padded = name.encode() + b"\0" * (16 - len(name.encode()) % 16)
         raw += struct.pack("iIII", 1, mask, 0, len(padded)) + padded
     assert names_in(raw) == [None if mask in {0x4000, 0x400} else name for mask, name in events]
+
+
+async def test_a_watch_stands_below_every_descriptor_opened_after_the_reserve(tmp_path: Path):
+    reserve_descriptors()
+    later = os.open(os.devnull, os.O_RDONLY)
+    try:
+        before = set(os.listdir("/proc/self/fd"))
+        with FolderWatch(str(tmp_path), lambda _: None) as watch:
+            assert watch._source.number < later
+            assert not os.get_inheritable(watch._source.number)
+        # What it gave back serves the next one, and nothing is left open.
+        with FolderWatch(str(tmp_path), lambda _: None) as watch:
+            assert watch._source.number < later
+        assert set(os.listdir("/proc/self/fd")) == before
+    finally:
+        os.close(later)

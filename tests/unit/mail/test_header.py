@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from herd.core.text import printable
 from herd.mail import inbox
-from herd.mail.header import header_of, shown_to_model, shown_to_person
+from herd.mail.header import NOTICE, header_of, shown_to_model, shown_to_person, waiting_line
 from tests.fakes.mail import ALICE, CUSTODY, NOW, envelope, sender, tables, target
 
 C3 = (
@@ -77,6 +77,64 @@ def test_whatever_a_text_says_it_stays_one_line_that_a_json_reader_gets_back(tex
     assert not {unicodedata.category(one) for one in shown.replace("\n", "")} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
     got = json.loads(shown.splitlines()[2])
     assert got.encode("utf-16-le", "surrogatepass") == text.encode("utf-16-le", "surrogatepass")
+
+
+@pytest.mark.requirement("P-deliver-02")
+@pytest.mark.parametrize("kind", ["Cc", "Cf", "Cs", "Zl", "Zp"])
+def test_every_character_that_could_end_the_line_or_hide_in_it_is_escaped(kind: str):
+    dangerous = [chr(number) for number in range(0x110000) if unicodedata.category(chr(number)) == kind]
+    text = "x".join(dangerous)
+    line = shown_to_model(message(text)).split("\n")[2]
+
+    assert dangerous
+    assert not set(line) & set(dangerous)
+    assert line.splitlines() == [line]
+    assert json.loads(line) == text
+
+
+@pytest.mark.requirement("P-deliver-03")
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_text_that_imitates_a_header_is_under_one_header_that_names_its_true_sender(text: str):
+    shown = shown_to_model(message(text, name="chief", topic="system"))
+    starts = [line for line in shown.splitlines() if line.startswith("message ")]
+
+    assert starts == [shown.split("\n")[0]]
+    assert starts[0].startswith("message m-1 from lead session lead:0123456789 named ")
+    assert json.loads(shown.splitlines()[-1]) == text
+
+
+def test_the_topic_stands_quoted_and_harmless_in_the_header():
+    assert header_of(message(topic=C4_LABEL)).endswith(' about "root](user) "')
+    assert header_of(message(topic='"\nx')).endswith(' about "\\"\ufffdx"')
+
+
+@pytest.mark.parametrize(
+    ("changes", "correlation"), [({}, "m-1"), ({"correlation_id": "m-0", "reply_to": "m-0"}, "m-0")]
+)
+@pytest.mark.requirement("A-boundary-01")
+def test_the_header_ends_with_the_correlation_and_whose_authority_it_has(
+    changes: dict[str, Any], correlation: str
+):
+    first, second, _ = shown_to_model(message(**changes)).split("\n")
+
+    assert first.endswith(f"; correlation {correlation}; authority external")
+    assert "not from the user" in second
+
+
+@pytest.mark.requirement("D-host-08")
+def test_the_notice_is_one_printable_line_that_names_the_tool_and_no_session():
+    assert NOTICE.isprintable()
+    assert "peer_messages" in NOTICE
+    assert "{" not in NOTICE
+    assert len(NOTICE) < 200
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_the_line_for_what_is_too_long_holds_its_sender_s_target_and_nothing_it_wrote(text: str):
+    assert waiting_line(message(text, name=text, topic=text)) == (
+        "A message from lead:0123456789 waits that is too long to stand here: "
+        "call peer_messages with message_id m-1."
+    )
 
 
 @pytest.mark.parametrize("label", HOSTILE)
