@@ -4,6 +4,7 @@ What is done about it is the adapter's matter: it wakes an idle session by the f
 hands over at the next safe boundary of a busy one.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,8 +13,9 @@ from herd.coordinator.health import Health
 from herd.coordinator.tasks import Tasks
 from herd.coordinator.thread import Thread
 from herd.coordinator.waking import IDLE, WORKING, Waiting, Waking
-from herd.core.clock import Clock
+from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError
+from herd.core.limits import WAKE_OPEN_S
 from herd.mail import inbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
@@ -67,6 +69,7 @@ class Attention:
         self._waking = Waking()
         self._activity: str | None = None
         self._looking = self._again = False
+        self._has_begun = asyncio.Event()
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Tell of everything that waits from now on, and of what waits already; gives what ends that."""
@@ -86,13 +89,13 @@ class Attention:
         """Take what the host says of its session; an idle one may be woken for what came meanwhile."""
         self._activity = activity
         if activity == WORKING:
-            self._waking = waking.begun(self._waking)
+            self._begun()
         elif activity == IDLE:
             self.look()
 
     def turn_ended(self) -> None:
         """Take note that a turn has ended, however it went; what came meanwhile may wake now."""
-        self._waking = waking.begun(self._waking)
+        self._begun()
         self.look()
 
     def look(self) -> None:
@@ -139,5 +142,17 @@ class Attention:
         )
         if wake:
             self._waking = waking.woken(self._waking, waiting, now)
+            self._has_begun = asyncio.Event()
+            self._tasks.create_task(self._wake_again(self._has_begun))
         for listener in list(self._listeners):
             listener(Arrival(waiting.unread, wake))
+
+    def _begun(self) -> None:
+        self._waking = waking.begun(self._waking)
+        self._has_begun.set()
+
+    async def _wake_again(self, begun: asyncio.Event) -> None:
+        """Look again where a wake was lost on its way: no turn has begun in the time that one may take."""
+        await first_of(begun, self._clock, WAKE_OPEN_S)
+        if not begun.is_set():
+            self.look()

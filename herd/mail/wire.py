@@ -110,6 +110,10 @@ class Envelope(Wire):
         return {name: value for name, value in shape.items() if value is not None}
 
 
+# The first shape that is built has pydantic look for its plugins on the disk: now, and not in an event loop.
+Conversation.model_rebuild(force=True)
+
+
 class ReceiptShape(Wire):
     """A receipt as it travels."""
 

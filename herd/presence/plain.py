@@ -8,6 +8,7 @@ says what is wrong. A test holds the two together.
 """
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from herd.core.build import Build
@@ -19,6 +20,8 @@ from herd.presence.values import ACTIVITIES, CAPABILITIES, KINDS, ROLES, Presenc
 
 _PLAIN_CHARACTERS = 128
 """Characters of a plain text: as many as every text of a record may have. Some may have more."""
+
+_SHARED = 64
 
 # Possessive, so that no text makes the search go back and forth.
 _FILLED = rf"([!#-\[\]-~][ !#-\[\]-~]{{0,{_PLAIN_CHARACTERS - 1}}}+)"
@@ -89,8 +92,8 @@ def _record(
     sha256: str,
     *presence: str | None,
 ) -> Record | None:
-    capabilities = tuple(listed[1:-1].split('","')) if listed else ()
-    if len(capabilities) > RECORD_CAPABILITIES or len(set(capabilities)) != len(capabilities):
+    capabilities = _capabilities(listed)
+    if capabilities is None:
         return None
     shown = _presence(*presence) if presence[0] is not None else None
     if presence[0] is not None and shown is None:
@@ -106,9 +109,24 @@ def _record(
         endpoint,
         public_key,
         capabilities,
-        Build(version, sha256),
+        _build(version, sha256),
         shown,
     )
+
+
+# Nearly every session of a machine runs the same build and can do the same, so these are shared.
+
+
+@lru_cache(maxsize=_SHARED)
+def _build(version: str, sha256: str) -> Build:
+    return Build(version, sha256)
+
+
+@lru_cache(maxsize=_SHARED)
+def _capabilities(listed: str) -> tuple[str, ...] | None:
+    """Give what the inside of the list names; None where that is too much, or something twice."""
+    found = tuple(listed[1:-1].split('","')) if listed else ()
+    return found if len(found) <= RECORD_CAPABILITIES and len(set(found)) == len(found) else None
 
 
 def _presence(*fields: Any) -> Presence | None:

@@ -209,6 +209,16 @@ class ClaudeTui:
                     raise AssertionError(f"{complaint}; its screen ends in {self.screen[-1500:]!r}")
                 self._changed.wait(0.05)
 
+    def insist(self, keys: str, holds: Callable[[], bool], complaint: str) -> None:
+        """Press keys until something holds: a dialog takes none in its first moments."""
+
+        def pressed() -> bool:
+            self.type(keys)
+            self._changed.wait(0.3)
+            return holds()
+
+        self.until(pressed, complaint)
+
     def end(self) -> None:
         """End it as a signal from outside does; again: nothing."""
         if self._terminal < 0:

@@ -456,3 +456,26 @@ async def test_a_hand_over_under_way_is_no_news_once_it_is_made(layout, alice):
 
         assert ear.heard == []
         await until(lambda: not bob.coordinator.attention._again)
+
+
+async def test_a_wake_whose_turn_never_begins_is_told_again_once_its_time_is_over(alice, bob, ear, clock):
+    await bob.ask("update", activity="idle")
+    await alice.send(bob)
+    await ear.hears(1)
+    assert ear.wakes == 1
+    await clock.wait_for_sleepers(2)  # the wake, and the watch over undrained mail
+
+    clock.advance(WAKE_OPEN_S)
+    await ear.hears(2)
+    assert ear.wakes == 2
+
+
+async def test_nothing_is_timed_once_the_woken_turn_has_begun(alice, bob, ear, clock):
+    await bob.ask("update", activity="idle")
+    await alice.send(bob)
+    await ear.hears(1)
+    await clock.wait_for_sleepers(2)
+    assert await turn(bob)
+
+    await until(lambda: clock.sleeping == 0)
+    assert ear.wakes == 1

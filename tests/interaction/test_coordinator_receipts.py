@@ -395,7 +395,9 @@ async def test_a_status_asks_the_recipient_whose_last_word_was_lost(layout, hand
         await alice.until_state(sent["message_id"], "accepted")
         asking = begun(alice.ask("status", message_id=sent["message_id"]))
         question = await connection.asked()
-        assert question["params"] == {"messageId": sent["message_id"], "to": hand.me.target}
+        (row,) = await alice.outgoing()
+        named = {"messageId": sent["message_id"], "to": hand.me.target}
+        assert question["params"] == {**named, "digest": row.digest}
         receipt = {
             "messageId": sent["message_id"],
             "to": hand.me.target,

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from herd.core.files import private_folder
 from herd.core.limits import HOST_ANSWER_BYTES, HOST_ANSWER_S
+from herd.core.processes import start_token
+
+_PREFIX = ".ask-"
 
 
 class Answer(NamedTuple):
@@ -39,7 +42,8 @@ def copies(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
         folder: Where it is made.
         files: Contents by their paths below it.
     """
-    place = tempfile.mkdtemp(prefix=".ask-", dir=private_folder(folder))
+    _sweep(private_folder(folder))
+    place = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=folder)
     try:
         for name, content in files.items():
             path = os.path.join(place, name)
@@ -51,7 +55,17 @@ def copies(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def ask(words: Sequence[str], child_environment: Mapping[str, str], cwd: str) -> Answer:
+def _sweep(folder: str) -> None:
+    """Remove what a killed run left: it holds what the person's files hold."""
+    for name in os.listdir(folder):
+        pid = name.removeprefix(_PREFIX).partition("-")[0]
+        if name.startswith(_PREFIX) and pid.isdecimal() and start_token(int(pid)) is None:
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def ask(
+    words: Sequence[str], child_environment: Mapping[str, str], cwd: str, wait_s: float = HOST_ANSWER_S
+) -> Answer:
     """Run a program to its end, in a process group of its own, without standard input.
 
     One that cannot be started has said why.
@@ -60,6 +74,7 @@ def ask(words: Sequence[str], child_environment: Mapping[str, str], cwd: str) ->
         words: The program and its arguments.
         child_environment: All of its variables.
         cwd: Where it runs.
+        wait_s: Seconds that it is given.
     """
     with tempfile.TemporaryFile(dir=cwd) as said:
         try:
@@ -77,7 +92,7 @@ def ask(words: Sequence[str], child_environment: Mapping[str, str], cwd: str) ->
         status = None
         try:
             with suppress(subprocess.TimeoutExpired):
-                status = child.wait(HOST_ANSWER_S)
+                status = child.wait(wait_s)
         finally:
             with suppress(ProcessLookupError):  # what it started may outlive it
                 os.killpg(child.pid, signal.SIGKILL)

@@ -7,10 +7,23 @@ import pytest
 
 from herd.mail.header import NOTICE
 from tests.fakes.claude_host import until
+from tests.fakes.model_script import Answer, Call
+from tests.fakes.model_server import Request
 
 pytestmark = pytest.mark.machine
 
 World = Any
+
+SUBTASK = "the task of the subagent"
+
+
+def as_subagent(request: Request) -> Answer | None:
+    """Answer a subagent: it reads the mail once, and waits before and after."""
+    if SUBTASK not in request.text or "[[call Agent" in request.text:
+        return None
+    if any(part.role == "tool" for part in request.parts):
+        return Answer(text="subagent done", holds=("read",))
+    return Answer(calls=(Call("mcp__herd__peer_messages", {}),), holds=("sub",))
 
 
 @pytest.mark.requirement(
@@ -106,8 +119,8 @@ def test_a_tool_result_counts_once_its_hook_names_the_call(world: World):
 def test_what_a_subagent_fetched_counts_for_nothing_and_comes_to_the_session_itself(world: World):
     world.notify_only()
     claude, target = world.started()
-    inner = "[[hold sub]] [[call peer_messages {}]] [[hold read]] [[say subagent done]]"
-    agent = {"description": "d", "subagent_type": "general-purpose", "prompt": inner}
+    world.policy = as_subagent
+    agent = {"description": "d", "subagent_type": "general-purpose", "prompt": SUBTASK}
     claude.prompt(f"[[call Agent {json.dumps(agent)}]] [[say main done]]")
     world.model.held("sub")
     claude.until(lambda: claude.shows("main done"), "the session's own turn is not over")
@@ -163,7 +176,7 @@ def test_an_open_permission_dialog_is_left_alone(world: World):
 
     assert world.state(message) == "accepted"
     assert claude.status == "waiting"
-    claude.type("\r")
+    claude.insist("\r", lambda: claude.status != "waiting", "the dialog stays")
     assert world.becomes(message, "delivered")
     assert world.notices == 0
 
@@ -181,6 +194,7 @@ def test_where_the_person_wants_no_turn_none_begins_and_the_next_prompt_brings_t
     claude, target = world.started()
 
     message = world.send(target, "no hurry")
+    world.wants(claude)
     claude.prompt("hello [[say hi]]")
 
     request = world.model.wait("no hurry")

@@ -1,6 +1,8 @@
 """What mail may not do to Pi: begin turns at a wrong moment, change a cancelled one, or run what it says."""
 
 import json
+import os
+import shutil
 from typing import Any
 
 import pytest
@@ -131,6 +133,30 @@ def test_an_open_dialog_puts_a_wake_off(world: PiWorld):
 
     assert (state, asked_meanwhile) == ("accepted", 0)
     assert woken.fresh.startswith(NOTICE)
+    assert world.becomes(message, "delivered")
+
+
+@pytest.mark.requirement("A-boundary-08")
+def test_a_prompt_that_is_on_its_way_is_not_overtaken_by_a_wake(world: PiWorld):
+    # Beside ours, so that it is asked after ours; an extension given by `-e` would be asked before.
+    shutil.copy(ASKS[1], world.folder.extension.parent / "later.ts")
+    pi, target = world.started("one")
+    gate = world.folder.work("one") / "gate"
+    os.mkfifo(gate)
+    mark = pi.mark()
+    pi.send({"type": "prompt", "id": "slow", "message": "at the gate [[say through]]"})
+    noticed = world.shows("one", "waiting")
+
+    message = world.other.send(target, "meanwhile")
+    asked_meanwhile = len(world.model.requests)
+    gate.write_text("go", encoding="utf-8")
+    accepted = pi.wait(lambda record: record.get("id") == "slow", since=mark)
+    pi.settled(mark)
+
+    assert (noticed, asked_meanwhile) == (True, 0)
+    assert accepted["success"]
+    [request] = world.model.requests
+    assert request.text.index("at the gate") < request.text.index("meanwhile")
     assert world.becomes(message, "delivered")
 
 

@@ -11,7 +11,7 @@ from herd.core.paths import Layout, machine_folder, machine_id, open_layout
 
 KEY = SessionName("claude", "session-1").key
 MACHINE = "4c4c4544004d3510805ac4c04f4a4d32"
-FOLDERS = ("peers", "locks", "run", "sessions")
+FOLDERS = ("hooks", "peers", "locks", "run", "sessions")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from herd.core.errors import NewerState, RecoveryRequired, UnsafeEndpoint
 from herd.core.identity import SessionName
 from herd.core.paths import Layout
-from herd.presence.session_file import SessionFile, read_session_file, write_session_file
+from herd.presence.session_file import SessionFile, SessionFiles, read_session_file, write_session_file
 from tests.fakes.records import bytes_of, layout_at, put, seen, session_of
 
 ME = SessionName("pi", "ünï-1", "2026-08-20")
@@ -175,3 +176,45 @@ def test_no_bytes_do_anything_but_be_reported(tmp_path_factory, data):
 
     with pytest.raises(RecoveryRequired):
         read_session_file(layout, ME.key)
+
+
+# --- files read before -----------------------------------------------------------------------------
+
+
+def long_settled() -> int:
+    """Give a time at which whatever is done now counts as long past."""
+    return time.time_ns() + 10**9
+
+
+def test_a_file_that_stays_as_it_is_is_read_once(layout, monkeypatch):
+    write_session_file(layout, SessionFile(ME))
+    files = SessionFiles(layout, long_settled)
+    first = files.read(ME.key)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", lambda *_, **__: pytest.fail("it was opened again"))
+        again = files.read(ME.key)
+
+    assert again is first
+
+
+@pytest.mark.parametrize("now_ns", [time.time_ns, long_settled], ids=["just changed", "long settled"])
+def test_a_file_that_was_replaced_or_removed_is_noticed(layout, now_ns):
+    files = SessionFiles(layout, now_ns)
+    assert files.read(ME.key) is None
+    write_session_file(layout, SessionFile(ME))
+    assert files.read(ME.key) == SessionFile(ME)
+    write_session_file(layout, SessionFile(ME, custody_id="custody-1"))
+    assert files.read(ME.key) == SessionFile(ME, custody_id="custody-1")
+
+    os.unlink(layout.session_file(ME.key))
+    assert files.read(ME.key) is None
+
+
+def test_a_file_that_was_opened_to_others_is_refused(layout):
+    files = SessionFiles(layout)
+    write_session_file(layout, SessionFile(ME))
+    assert files.read(ME.key) == SessionFile(ME)
+    os.chmod(layout.session_file(ME.key), 0o644)
+
+    with pytest.raises(UnsafeEndpoint):
+        files.read(ME.key)
