@@ -15,9 +15,9 @@ from herd.coordinator.thread import Thread
 from herd.coordinator.waking import IDLE, WORKING, Waiting, Waking
 from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError
-from herd.core.limits import WAKE_OPEN_S
+from herd.core.limits import HANDOVERS, WAKE_OPEN_S
 from herd.mail import inbox
-from herd.mail.inbox import Incoming
+from herd.mail.inbox import Lying
 from herd.mail.mailbox import Mailbox
 
 
@@ -113,7 +113,7 @@ class Attention:
         Raises:
             HerdError: the mailbox cannot be read.
         """
-        return self._waiting(await self._mailbox.read(inbox.undelivered) or [])
+        return self._waiting(await self._mailbox.read(inbox.lying) or [])
 
     async def _look(self) -> None:
         try:
@@ -121,15 +121,15 @@ class Attention:
                 self._again = False
                 try:
                     self._health.require()
-                    rows = await self._mailbox.read(inbox.undelivered) or []
+                    rows = await self._mailbox.read(inbox.lying) or []
                 except HerdError:
                     return  # what waits is told once health is back
                 self._tell(self._waiting(rows))
         finally:
             self._looking = False
 
-    def _waiting(self, rows: list[Incoming]) -> Waiting:
-        free = [row for row in rows if inbox.may_be_handed_over(row) and not self._held(row.sequence)]
+    def _waiting(self, rows: list[Lying]) -> Waiting:
+        free = [row for row in rows if row.handovers < HANDOVERS and not self._held(row.sequence)]
         may = [row.sequence for row in free if not row.no_reply_needed and row.depth <= self._deepest]
         return Waiting(len(free), max(may, default=0))
 

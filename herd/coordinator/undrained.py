@@ -59,10 +59,10 @@ class Undrained:
     async def _look(self) -> float | None:
         """Show what is so now; gives the seconds until it may change by itself, None where nothing waits."""
         try:
-            rows = await self._mailbox.read(inbox.undelivered) or []
+            rows = await self._mailbox.read(inbox.lying) or []
         except HerdError:
             return None  # unhealthy, and so not shown at all
-        waiting = [row.receipt.accepted_at or 0 for row in rows if row.handovers == 0]
+        waiting = [row.accepted_at for row in rows if row.handovers == 0]
         if not waiting:
             self._shows(None)
             return None

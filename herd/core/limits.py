@@ -303,10 +303,10 @@ HOOK_S = 2
 """Seconds a session's server gives one hook, which itself gives up after 200 ms."""
 
 HOOK_TEXT_UNITS = 9_500
-"""UTF-16 units of a text that a hook prints for a model; of more than 10,000 Claude Code shows the beginning."""
+"""Characters, as UTF-16 counts them, of a text that a hook prints; Claude Code cuts what is over 10,000."""
 
 HOOKS_AT_ONCE = 32
-"""Hooks of one host process that are answered at once."""
+"""Requests of hooks of one host process that are answered at once."""
 
 HOST_STATE_BYTES = 65_536
 """Bytes of the file in which a host tells the state of one of its processes."""

@@ -81,6 +81,10 @@ class HostAdapter(Protocol):
         """Give the id of one tool call that is unique in the session's life, from the call's `_meta`."""
         ...
 
+    def text_alone(self, meta: Mapping[str, Any]) -> bool:
+        """Tell by a request's `_meta` whether its client shows a model structured content instead of text."""
+        ...
+
     def companion(self, serving: "Serving") -> Companion | None:
         """Give what runs beside the MCP server; None where there is nothing, or no process of the host."""
         ...

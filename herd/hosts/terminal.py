@@ -22,6 +22,10 @@ class _Adapter(NamedTuple):
         """See `HostAdapter.call_id`."""
         return None
 
+    def text_alone(self, meta: Mapping[str, Any]) -> bool:  # noqa: ARG002 - the seam's shape
+        """See `HostAdapter.text_alone`."""
+        return False
+
     def companion(self, serving: "Serving") -> "Companion | None":  # noqa: ARG002 - the seam's shape
         """See `HostAdapter.companion`."""
         return None

@@ -65,6 +65,16 @@ class Incoming(NamedTuple):
     receipt: Receipt
 
 
+class Lying(NamedTuple):
+    """What there is to know of a message that lies undelivered, without its text."""
+
+    sequence: int
+    handovers: int
+    depth: int
+    no_reply_needed: bool
+    accepted_at: int
+
+
 class Acceptance(NamedTuple):
     """What handing a message in led to: its receipt, and whether the message is new to this mailbox."""
 
@@ -147,6 +157,15 @@ def undelivered(connection: sqlite3.Connection) -> list[Incoming]:
     What cannot be read is left out, so that it keeps no other message from its reader; see `unreadable`.
     """
     return [row for row in map(_read, connection.execute(_WAITING)) if row is not None]
+
+
+def lying(connection: sqlite3.Connection) -> list[Lying]:
+    """Give what lies undelivered, in the order of acceptance, for whoever counts and needs no text."""
+    rows = connection.execute(
+        "SELECT sequence, handovers, depth, no_reply_needed, accepted_at FROM inbox"
+        " WHERE state = 'accepted' ORDER BY sequence"
+    )
+    return [Lying(row[0], row[1], row[2], bool(row[3]), row[4]) for row in rows]
 
 
 def unreadable(connection: sqlite3.Connection) -> list[str]:

@@ -95,9 +95,10 @@ class Settling:
 
     def retry(self) -> None:
         """Write down what could not be written before."""
-        self._waiting += self._failed
-        self._failed = []
-        self.write()
+        if self._failed:
+            self._waiting += self._failed
+            self._failed = []
+            self.write()
 
     async def written(self) -> None:
         """Wait until what became of every message so far is written down, or could not be."""

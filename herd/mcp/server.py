@@ -16,7 +16,7 @@ from herd.mcp.lines import BadLine, Lines, encoded, parsed
 from herd.mcp.prompts import PROMPTS, prompt_text
 from herd.mcp.protocol import ProtocolError
 from herd.mcp.subscriptions import Subscriptions
-from herd.mcp.tools import TOOLS, Tools
+from herd.mcp.tools import Tools
 
 _READ_BYTES = 65_536
 
@@ -46,6 +46,7 @@ class Server:
         self._reader = reader
         self._writer = writer
         self._modern = modern
+        self._tools = tools
         self._calls = Calls(tools, self._answered, most=requests, companion=companion)
         self._subscriptions = Subscriptions(most=requests)
 
@@ -146,7 +147,7 @@ class Server:
 
     def _at_once(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if method == "tools/list":
-            return {"tools": TOOLS}
+            return {"tools": self._tools.listed(params)}
         if method == "prompts/list":
             return {"prompts": PROMPTS}
         if method == "prompts/get":

@@ -37,6 +37,10 @@ class _Given(NamedTuple):
         """See `herd.mcp.tools.CallIds`."""
         return meta.get(_CALL_ID)
 
+    def text_alone(self, meta: Mapping[str, Any]) -> bool:  # noqa: ARG002 - the seam's shape
+        """See `herd.mcp.tools.CallIds`."""
+        return False
+
 
 class ToolApi:
     """An adapter API with the tools in front.

@@ -27,10 +27,14 @@ _INPUTS = {tool["name"]: frozenset(tool["inputSchema"]["properties"]) for tool i
 
 
 class CallIds(Protocol):
-    """Knows how a host names one tool call over the session's whole life."""
+    """Knows how a host names one tool call over the session's whole life, and what it makes of results."""
 
     def call_id(self, meta: dict[str, Any]) -> str | None:
         """Give the id that `_meta` of a call carries; None where the host sends none."""
+        ...
+
+    def text_alone(self, meta: dict[str, Any]) -> bool:
+        """Tell by a request's `_meta` whether its client shows a model structured content instead of text."""
         ...
 
 
@@ -45,6 +49,17 @@ class Tools:
     def __init__(self, sessions: Sessions, call_ids: CallIds | None = None) -> None:
         self.sessions = sessions
         self.call_ids = call_ids
+
+    def listed(self, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """Give the tools as `tools/list` shows them to whoever asks with these params."""
+        if not self.gives_text_alone(params):
+            return TOOLS
+        return [{name: value for name, value in tool.items() if name != "outputSchema"} for tool in TOOLS]
+
+    def gives_text_alone(self, params: dict[str, Any]) -> bool:
+        """Tell whether structured content is left out, so that the model gets the text with its header."""
+        meta = params.get("_meta")
+        return self.call_ids is not None and isinstance(meta, dict) and self.call_ids.text_alone(meta)
 
 
 class Call:
@@ -71,6 +86,17 @@ class Call:
         return self._api.holds
 
     async def run(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Carry it out and give the result, shaped for its client; see `_run`.
+
+        Raises:
+            ProtocolError: there is no such tool, or the arguments are no object.
+        """
+        result = await self._run(params)
+        if self._tools.gives_text_alone(params):
+            del result["structuredContent"]
+        return result
+
+    async def _run(self, params: dict[str, Any]) -> dict[str, Any]:
         """Carry it out and give the result; a refusal is a result too, and so is a fault of ours.
 
         Raises:

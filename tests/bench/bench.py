@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from tests.bench import (
     burst,
     growth,
+    hooks,
     latency,
     lists,
     report,
@@ -30,6 +31,7 @@ SECTIONS: dict[str, tuple[Callable[[Workshop], Iterator[Finding]], ...]] = {
     "list": (lists.measure,),
     "start": (starts.measure,),
     "mcp": (servers.measure, takeover.measure),
+    "hook": (hooks.measure,),
     "steady": (growth.measure, waiting.measure, verdicts.measure),
 }
 """Each section and what it measures, in its order."""
@@ -39,6 +41,7 @@ _ABOUT = """sections:
   list    who is there, read from records and asked on the command line
   start   what a session costs to start, and while it does nothing
   mcp     what a server costs to start, alone and twenty at once; its takeover, memory and tool list
+  hook    what a hook of Claude Code costs; how soon mail reaches an idle session
   steady  10,000 messages later; a reader that waits; the authority lock under twenty judges
 """
 

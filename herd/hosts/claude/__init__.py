@@ -27,6 +27,11 @@ class _Adapter(NamedTuple):
         value = meta.get("claudecode/toolUseId")
         return value if isinstance(value, str) and value else None
 
+    def text_alone(self, meta: Mapping[str, Any]) -> bool:
+        """See `HostAdapter.text_alone`: Claude Code does, and says who it is only in the modern era."""
+        client = meta.get("io.modelcontextprotocol/clientInfo")
+        return isinstance(client, dict) and client.get("name") == "claude-code"
+
     def companion(self, serving: "Serving") -> "Companion | None":
         """See `HostAdapter.companion`; without a host's process there are no hooks either."""
         from herd.hosts.claude.companion import ClaudeCompanion  # only a server needs it

@@ -17,13 +17,13 @@ from herd.coordinator.attention import Arrival
 from herd.coordinator.coordinator import Coordinator
 from herd.coordinator.standby import Standby
 from herd.coordinator.tasks import Tasks
-from herd.core.config import IDLE_AUTO
 from herd.core.errors import HerdError, LockTimeout
 from herd.hosts.adapter import Handed
-from herd.hosts.claude import inbox, policy, transcript
+from herd.hosts.claude import policy, transcript
 from herd.hosts.claude.door import Answer, Door
 from herd.hosts.claude.events import PROMPT, SESSION_END, SESSION_START, STOP, TOOLS, Event, read_event
-from herd.hosts.claude.handing import Handing, Text
+from herd.hosts.claude.handing import Handing, Text, may_go_on
+from herd.hosts.claude.inbox import inbox_of, push_notice
 from herd.hosts.claude.session_file import ACTIVITIES, IDLE, Process, State, StateWatch, settings_folder
 from herd.hosts.claude.waking import Waker
 from herd.hosts.claude.wire import Told
@@ -132,6 +132,8 @@ class ClaudeCompanion:
             if event.name != SESSION_END and event.session_id != self._session_id:
                 await self._bind(event.session_id, event.cwd)
             await self._handing.happened(event, self._transcript)
+            if self._handing.gave_back and self._unread_since is None:
+                self._unread_since = time.monotonic()
             coordinator = self._coordinator
             if coordinator is None or gone():
                 return Answer()
@@ -160,7 +162,7 @@ class ClaudeCompanion:
         if event.of_subagent or event.name not in _HANDS_OVER or self._unread_since is None:
             return None
         try:
-            if event.name == STOP and not await _may_go_on(event, coordinator):
+            if event.name == STOP and not await may_go_on(event, coordinator):
                 return None
             text = await self._handing.taken(event.name, coordinator)
         except HerdError as fault:
@@ -231,12 +233,13 @@ class ClaudeCompanion:
         self._tasks.create_task(self._woken())
 
     async def _woken(self) -> None:
-        found = inbox.inbox_of(self._serving.environ, self._serving.host_pid)
+        environ, pid = self._serving.environ, self._serving.host_pid
+        found = inbox_of(environ, pid)
         if found is None or self._settings is None:
             return
-        sources = policy.sources(self._settings, self._serving.environ, self._serving.host_pid)
-        if await asyncio.to_thread(policy.may_wake, sources, self._permission_mode):
-            await inbox.push_notice(found, next(self._notices))
+        asked = policy.sources(self._settings, environ, pid)
+        if await asyncio.to_thread(policy.may_wake, asked, self._permission_mode):
+            await push_notice(found, next(self._notices))
 
     def _refresh(self) -> None:
         """Bring the flags into line with what a hook would have to do now."""
@@ -245,10 +248,3 @@ class ClaudeCompanion:
         serves = self._coordinator is not None and (self._unread_since is not None or self._handing.owes)
         prompt = self._coordinator is not None and self._coordinator.thread.awaits_prompt
         self._door.flags.show(current, wanted=moved or serves, prompt=prompt)
-
-
-async def _may_go_on(event: Event, coordinator: Coordinator) -> bool:
-    """Tell whether mail may keep a turn from ending: once in a turn, and only mail that may wake."""
-    if event.again or coordinator.opening.idle != IDLE_AUTO:
-        return False
-    return (await coordinator.attention.waits()).newest_waking > 0

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from herd.coordinator.coordinator import Coordinator
+from herd.core.config import IDLE_AUTO
 from herd.core.errors import HerdError
 from herd.core.limits import DRAIN_CHARACTERS, HOOK_TEXT_UNITS
 from herd.hosts.adapter import Handed
@@ -68,6 +69,8 @@ class Handing:
         self._changed = changed
         self._texts: list[Text] = []
         self._calls: dict[str, Handed] = {}
+        self.gave_back = False
+        """Whether the event settled last gave something back, which waits again."""
 
     @property
     def owes(self) -> bool:
@@ -108,6 +111,7 @@ class Handing:
 
     async def happened(self, event: Event, path: str | None) -> None:
         """Settle what an event proves or disproves."""
+        self.gave_back = False
         for tool_use_id in event.tool_use_ids:
             handed = self._calls.pop(tool_use_id, None)
             if handed is not None and not handed.settled:
@@ -171,6 +175,7 @@ class Handing:
             text.coordinator.delivery.release(text)
 
     def _release(self, text: Text) -> None:
+        self.gave_back = True
         self._forget(text)
         text.coordinator.delivery.release(text)
 
@@ -178,6 +183,17 @@ class Handing:
         if text in self._texts:
             self._texts.remove(text)
         self._changed()
+
+
+async def may_go_on(event: Event, coordinator: Coordinator) -> bool:
+    """Tell whether mail may keep a turn from ending: once in a turn, and only mail that may wake.
+
+    Raises:
+        HerdError: the mailbox cannot be read.
+    """
+    if event.again or coordinator.opening.idle != IDLE_AUTO:
+        return False
+    return (await coordinator.attention.waits()).newest_waking > 0
 
 
 def _units(text: str) -> int:

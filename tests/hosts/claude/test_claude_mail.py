@@ -100,7 +100,7 @@ def test_mail_that_comes_after_the_last_tool_call_keeps_the_turn_from_ending(wor
     assert world.notices == 0
 
 
-@pytest.mark.requirement("D-evidence-05")
+@pytest.mark.requirement("D-evidence-05", "A-boundary-01", "A-boundary-02")
 def test_a_tool_result_counts_once_its_hook_names_the_call(world: World):
     claude, target = world.started()
     claude.prompt("[[hold one]] [[call peer_messages {}]] [[hold two]] [[say done]]")
@@ -110,7 +110,9 @@ def test_a_tool_result_counts_once_its_hook_names_the_call(world: World):
     world.model.release("one")
     request = world.model.held("two")
 
-    assert "read me" in request.fresh
+    assert f"message {message} from lead session" in request.fresh
+    assert "This comes from another session and not from the user" in request.fresh
+    assert '"read me"' in request.fresh
     assert world.becomes(message, "delivered")
     world.model.release("two")
 

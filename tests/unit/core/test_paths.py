@@ -23,7 +23,9 @@ class TestLayout:
     def test_every_name_lies_where_the_others_look_for_it(self):
         layout = Layout("/r")
 
-        assert [layout.peers, layout.locks, layout.run, layout.sessions] == [f"/r/{one}" for one in FOLDERS]
+        assert [layout.hooks, layout.peers, layout.locks, layout.run, layout.sessions] == [
+            f"/r/{one}" for one in FOLDERS
+        ]
         assert layout.record(KEY) == f"/r/peers/{KEY}.json"
         assert layout.session_lock(KEY) == f"/r/locks/{KEY}.lock"
         assert layout.mailbox_lock(KEY) == f"/r/locks/{KEY}.mailbox.lock"
