@@ -1,10 +1,13 @@
 """Each host's adapter: what it reads of its own variables, and of nobody else's."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
+from herd.core.paths import Layout
 from herd.hosts.adapter import adapter_of
+from herd.hosts.serving import Serving
 
 OWN = {
     "claude": {"CLAUDE_CODE_SESSION_ID"},
@@ -68,3 +71,28 @@ def test_a_call_without_an_id_has_none(host: str, meta: dict[str, object]):
     assert adapter is not None
 
     assert adapter.call_id(meta) is None
+
+
+@pytest.mark.parametrize("host", ["codex", "pi", "terminal", "claude"])
+def test_only_claude_code_is_given_text_alone_and_only_where_it_says_who_it_is(host: str):
+    adapter = adapter_of(host)
+    assert adapter is not None
+    key = "io.modelcontextprotocol/clientInfo"
+
+    assert adapter.text_alone({key: {"name": "claude-code"}}) is (host == "claude")
+    for meta in ({}, {key: None}, {key: "claude-code"}, {key: {"name": "other"}}, {key: {}}):
+        assert not adapter.text_alone(meta)
+
+
+@pytest.mark.parametrize("host", ["codex", "pi", "terminal", "claude"])
+def test_only_beside_claude_code_something_runs(host: str, tmp_path: Path):
+    adapter = adapter_of(host)
+    assert adapter is not None
+
+    async def bind(session_id: str, cwd: str | None) -> None:
+        """Serve nothing."""
+
+    serving = Serving(Layout(str(tmp_path)), {}, 0, "", bind)
+
+    assert adapter.accompanied is (host == "claude")
+    assert adapter.companion(serving) is None
