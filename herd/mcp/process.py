@@ -57,6 +57,7 @@ class _Process:
         self._host = host_process()
         self.binding = Binding(self._served)
         self.companion: Companion | None = None
+        self._coordinator: Coordinator | None = None
 
     def context(self, adapter: HostAdapter | None) -> Context | None:
         """Give settings and folders; None where nothing asks for them, or where the tools tell why not."""
@@ -81,6 +82,8 @@ class _Process:
             self.companion = adapter.companion(serving)
         if self.companion is not None:
             await stack.enter_async_context(self.companion)
+            if self._coordinator is not None and self._options.session is not None:
+                self.companion.served(self._coordinator)  # it served before there was anybody to tell
 
     async def _bind(self, context: Context, session_id: str, cwd: str | None) -> None:
         try:
@@ -92,5 +95,6 @@ class _Process:
             self.binding.refused(fault)
 
     def _served(self, coordinator: Coordinator | None) -> None:
+        self._coordinator = coordinator
         if self.companion is not None:
             self.companion.served(coordinator)

@@ -93,7 +93,7 @@ def _handed_over(home: Path) -> Iterator[Finding]:
                 claude.says("s-1")
     p95 = percentile(taken, 0.95) * 1_000
     yield Figure("acceptance to hand-over, idle host, p50", percentile(taken, 0.5) * 1_000, "ms")
-    yield Figure("the same, p95", p95, "ms", bound=300.0)
+    yield Figure("the same, p95", p95, "ms", bound=50.0)
     yield Check("every message was handed over", f"{missing} were not" if missing else None)
 
 

@@ -3,14 +3,18 @@
 import asyncio
 import json
 import sqlite3
+import subprocess
+import time
 
 import pytest
 
 from herd.core.clock import FakeClock
 from herd.core.errors import RecoveryRequired
 from herd.core.limits import HANDOVERS, UNDRAINED_S
+from herd.core.paths import open_layout
 from herd.mail.steps import COMMIT_BEFORE
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, content_of, running, until
+from tests.fakes.herd_session import HERD, environment
 from tests.fakes.listening import drained
 from tests.fakes.records import layout_at, session_of
 
@@ -261,3 +265,33 @@ async def test_a_session_that_was_unhealthy_watches_again(layout, alice):
 async def looked_at(steps):
     taken = steps.taken(COMMIT_BEFORE)
     await steps.reached(COMMIT_BEFORE, taken + 1)
+
+
+@pytest.mark.requirement("D-evidence-08")
+async def test_the_sender_and_herd_peers_are_told_for_how_many_minutes(home):
+    began = time.time_ns() // 1_000_000 - 7 * 60_000
+    clock = FakeClock(start_wall_ms=began)
+    layout = open_layout(str(home))  # where a command looks
+    async with running(layout, ALICE) as alice, running(layout, BOB, clock=clock) as bob:
+        await alice.sees(bob)
+        message_id = (await alice.send(bob))["message_id"]
+        assert "undrained_minutes" not in await alice.ask("status", message_id=message_id)
+        await waits(clock, UNDRAINED_S)
+        await shows(bob, began)
+
+        assert (await alice.ask("status", message_id=message_id))["undrained_minutes"] == 7
+        peers = await asyncio.to_thread(shown_by_herd_peers, home)
+        assert f"{bob.target}  " in peers
+        assert "(undrained for 7 minutes)" in peers
+
+        given = await drained(bob)
+        await bob.ask("confirm", message_ids=given["message_ids"], evidence="test")
+        await shows(bob, None)
+        assert "undrained" not in await asyncio.to_thread(shown_by_herd_peers, home)
+        assert "undrained_minutes" not in await alice.ask("status", message_id=message_id)
+
+
+def shown_by_herd_peers(home):
+    words = [*HERD, "peers", "--as", "somebody"]
+    done = subprocess.run(words, env=environment(home), cwd=home, capture_output=True, check=True, timeout=60)
+    return done.stdout.decode()

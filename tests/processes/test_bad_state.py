@@ -540,7 +540,7 @@ def test_a_refusal_that_a_command_can_mend_prints_that_command(machine: Machine)
     assert machine.cron.run("peers", "--as", "name").status == 0
     assert "Leave --as out" in refused(machine.inside, ["peers", "--as", "name"]).stderr
     assert machine.inside.run("peers").status == 0
-    held = refused(machine.shell, ["inbox", "--session", target])
+    held = refused(machine.cron, ["inbox", "--session", target])
     assert "Run `herd inbox` inside that session." in held.stderr
     assert machine.inside.run("inbox").status == 0
     scribbled_over(Path(machine.layout.mailbox(DEFAULT.key)))

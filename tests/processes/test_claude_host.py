@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -233,6 +234,15 @@ def test_a_hook_names_the_session_and_the_environment_does_not(world: World):
     assert server.call("list_peers")["self"]["role"] == "lead"
 
 
+def test_a_session_that_the_command_line_names_gets_its_mail_by_hooks_too(world: World):
+    world.claude.session_id = "s-1"
+    with HerdMcp(world.home, "claude", "s-1") as server:
+        server.open()
+        world.send("hello")
+
+        assert "hello" in world.claude.text("PostToolBatch", tool_calls=[])
+
+
 @pytest.mark.requirement("D-host-01")
 def test_until_a_hook_has_come_the_state_file_names_the_session_at_every_change(world: World):
     world.started()
@@ -336,6 +346,31 @@ def test_with_the_server_gone_hooks_say_nothing_and_flags_are_gone(world: World)
     server.process.send_signal(9)
     server.process.wait()
     assert world.claude.hook("SessionStart", source="startup") is None
+
+
+@pytest.mark.requirement("D-host-13")
+def test_a_server_that_stands_still_holds_no_turn_up_and_nothing_is_lost_by_it(world: World):
+    server = world.started()
+    world.working()
+    message = world.send("hello")
+    server.process.send_signal(signal.SIGSTOP)
+
+    stopped = world.claude.hook("UserPromptSubmit", prompt="x")
+    took_s = world.claude.took_s
+    server.process.send_signal(signal.SIGCONT)
+
+    assert stopped is None
+    assert 0.2 <= took_s < 3
+    texts: list[str] = []
+
+    def given() -> bool:
+        texts.append(world.claude.text("PostToolBatch", tool_calls=[]))
+        return texts[-1] != ""
+
+    until(given, "it is not given")
+    text = texts[-1]
+    assert f"message {message} from" in text
+    assert "(again" not in text
 
 
 def test_the_server_of_the_same_process_that_comes_next_takes_the_hooks_over(world: World):

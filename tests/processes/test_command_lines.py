@@ -116,10 +116,10 @@ def test_the_variable_of_another_host_decides_nothing(machine: Machine):
 
 @pytest.mark.requirement("D-cli-02")
 def test_a_host_without_a_variable_of_its_own_is_ambiguous(machine: Machine):
-    machine.session("pi", "first")
-    machine.session("pi", "second")
+    machine.session("opencode", "first")
+    machine.session("opencode", "second")
 
-    for name in ("PI_SESSION_ID", "CLAUDE_CODE_SESSION_ID"):
+    for name in ("OPENCODE_SESSION_ID", "PI_SESSION_ID", "CLAUDE_CODE_SESSION_ID"):
         commands = machine.command_line(machine.host, environ={name: "second"})
         assert refused(commands, "whoami") == (3, "AMBIGUOUS_TARGET")
 

@@ -269,7 +269,7 @@ def test_the_json_of_a_command_has_the_shape_of_the_tool_that_does_the_same(mach
     assert told["list_peers"] == alice.call("list_peers")
     assert told["message_peer"].keys() == {"message_id", "target", "status"}
     [shown] = told["peer_messages"]["messages"]
-    assert shown.keys() == {"message_id", "from", "text", "received_at", "reply_to"}
+    assert shown.keys() == {"message_id", "from", "text", "received_at", "reply_to", "correlation_id"}
 
 
 @pytest.mark.requirement("D-cli-11")
@@ -366,7 +366,7 @@ def test_an_adapter_reads_the_variables_of_its_own_host_alone(host: str, own: se
     assert environ.asked == own
 
 
-@pytest.mark.parametrize("host", ["unknown", "pi", "../claude", "adapter", "__init__"])
+@pytest.mark.parametrize("host", ["unknown", "opencode", "../claude", "adapter", "__init__"])
 def test_a_host_that_is_not_known_has_no_adapter(host: str):
     assert adapter_of(host) is None
 

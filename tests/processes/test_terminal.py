@@ -376,9 +376,15 @@ def test_a_running_session_is_read_by_its_own_host_alone(machine: Machine):
     machine.session("claude", "alice", name="alice")
     target = target_of(machine.inside)
 
-    for words in (["inbox"], ["status", "m"]):
-        shown = machine.shell.run(*words, "--session", target, "--json")
+    for commands, words in (
+        (machine.cron, ["inbox"]),
+        (machine.inside, ["inbox"]),
+        (machine.shell, ["status", "m"]),
+    ):
+        shown = commands.run(*words, "--session", target, "--json")
         assert (shown.status, shown.refusal["code"]) == (6, "SESSION_HELD")
+    # A person looks, and reads nothing by it.
+    assert machine.shell.run("inbox", "--session", target).text == "nothing waits\n"
     for other in ("lead:0000000000", "alice", "../x"):
         shown = machine.shell.run("inbox", "--session", other, "--json")
         assert (shown.status, shown.refusal["code"]) == (3, "UNKNOWN_TARGET")

@@ -93,6 +93,7 @@ class ClaudeCompanion:
         self._coordinator = coordinator
         self._unread_since = None
         if coordinator is not None:
+            self._session_id = coordinator.own.session.session_id
             self._report(coordinator)  # before it can wake: an unknown activity would allow that
             self._unlisten = coordinator.attention.listen(self._arrived)
         self._refresh()
@@ -144,8 +145,8 @@ class ClaudeCompanion:
         if text is None:
             return Answer()
 
-        async def printed(told: bool) -> None:  # noqa: FBT001 - the door's shape
-            self._handing.printed(text, told=told)
+        async def printed(told: bool | None) -> None:  # noqa: FBT001 - the door's shape
+            await self._handing.printed(text, told=told)
 
         return Answer(text.output(), printed)
 
@@ -218,8 +219,6 @@ class ClaudeCompanion:
     async def _bind(self, session_id: str, cwd: str | None) -> None:
         self._session_id = session_id
         await self._serving.bind(session_id, cwd)
-
-    # --- waking --------------------------------------------------------------------------------------------
 
     def _arrived(self, arrival: Arrival) -> None:
         if self._unread_since is None:

@@ -25,8 +25,9 @@ class Answer(NamedTuple):
     """What a hook is to print, and who is told whether it did."""
 
     text: bytes = b""
-    printed: Callable[[bool], Awaitable[None]] | None = None
-    """Called once, with False where nothing tells that the text was printed."""
+    printed: Callable[[bool | None], Awaitable[None]] | None = None
+    """Called once: True where the hook says that it printed, None where it had ended before the text came,
+    False where nobody knows."""
 
 
 Handler = Callable[[Told, Callable[[], bool]], Awaitable[Answer]]
@@ -82,11 +83,12 @@ class Door:
             _log.warning("claude.hook.refused reason=%s", fault)
             return
         answer = await self._handler(told, reader.at_eof)
-        printed = False
+        printed: bool | None = None
         try:
             async with asyncio.timeout(HOOK_S):
                 writer.write(wire.answer(answer.text))
                 await writer.drain()
+                printed = False
                 printed = await wire.read_printed(reader)
         except (OSError, TimeoutError):
             pass  # the hook had no time left

@@ -6,6 +6,7 @@ of them are one inode, which the server keeps locked: what nobody locks was left
 """
 
 import fcntl
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from contextlib import contextmanager, suppress
 from herd.core.errors import HerdError, LockTimeout
 from herd.core.lock_files import LockFile
 from herd.hosts.claude.guard import PROMPT_SUFFIX
+
+_log = logging.getLogger("herd.hosts.claude")
 
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _ATTEMPTS = 8
@@ -69,11 +72,14 @@ class Flags:
         if self._file is not None and session_id is not None and is_flag_session(session_id):
             name = f"{session_id}-{self._pid}"
             names = {name} if wanted else {name + PROMPT_SUFFIX} if prompt else set()
-        for name in self._shown - names:
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(self._folder, name))
-        for name in names - self._shown:
-            self._link(name)
+        try:
+            for name in self._shown - names:
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self._folder, name))
+            for name in names - self._shown:
+                self._link(name)
+        except OSError as fault:  # hooks are late then, and nothing else may be
+            _log.warning("claude.flag.failed errno=%s", fault.errno)
         self._shown = names
 
     def close(self) -> None:

@@ -103,10 +103,13 @@ class Handing:
             self._changed()
         return text
 
-    def printed(self, text: Text, *, told: bool) -> None:
-        """Note whether the hook printed a text; what it did not is given again."""
+    async def printed(self, text: Text, *, told: bool | None) -> None:
+        """Note whether the hook printed a text; None where it was gone before, as if there had been none."""
         text.printed = told
-        if not told:
+        if told is None:
+            self._forget(text)
+            await text.coordinator.delivery.put_back(text)
+        elif not told:
             self._release(text)
 
     async def happened(self, event: Event, path: str | None) -> None:

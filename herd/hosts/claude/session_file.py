@@ -24,6 +24,8 @@ ACTIVITIES = {IDLE: IDLE, "busy": "working", "waiting": "waiting"}
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OTHERS_WRITE = 0o022
+_RUN = "sdk"
+"""How the entrypoint of a process begins that nobody sits at: `claude -p` also calls itself interactive."""
 
 
 class State(NamedTuple):
@@ -78,7 +80,7 @@ def read_state(folder: str, process: Process) -> State | None:
         session_id=session.session_id,
         cwd=cwd if isinstance(cwd, str) and cwd.startswith("/") else None,
         status=status if isinstance(status, str) and status in ACTIVITIES else None,
-        interactive=found.get("kind") == "interactive",
+        interactive=found.get("kind") == "interactive" and not str(found.get("entrypoint")).startswith(_RUN),
         changed=changed if type(changed) is int else None,
     )
 

@@ -13,6 +13,9 @@ from tests.fakes.herd_session import HerdSession
 from tests.fakes.model_script import Answer
 from tests.fakes.model_server import ModelServer, Request
 
+_SETTLED = b"Channel notifications skipped"
+"""What Claude Code notes of a server last, once it has asked it for its tools."""
+
 Policy = Callable[[Request], Answer | None]
 
 
@@ -37,7 +40,18 @@ class ClaudeWorld:
     def started(self, name: str = "a", *words: str, **more: Any) -> tuple[ClaudeTui, str]:
         """Start Claude Code, wait until it is idle and listed, and give its target too."""
         claude = self.claude(name, *words, **more).ready()
+        self.knows_tools(claude)
         return claude, self.listed(lambda peer: peer["cwd"].endswith(f"/{name}"))
+
+    def knows_tools(self, claude: ClaudeTui) -> None:
+        """Wait until Claude Code has our tools: what it learns after its first prompt it hides."""
+        until(
+            lambda: any(_SETTLED in log.read_bytes() for log in self._logs(claude)), "it has no tools of ours"
+        )
+
+    def _logs(self, claude: ClaudeTui) -> list[Path]:
+        logs = (self.home / ".cache").rglob("mcp-logs-herd/*.jsonl")
+        return [log for log in logs if claude.session_id.encode() in log.read_bytes()]
 
     def listed(self, fits: Callable[[dict[str, Any]], bool]) -> str:
         """Wait until one such peer is listed, and give its target."""

@@ -1,14 +1,16 @@
 """Mail to real Claude Code sessions: how it reaches them, and what proves that it did."""
 
 import json
+import subprocess
 from typing import Any
 
 import pytest
 
 from herd.mail.header import NOTICE
-from tests.fakes.claude_host import until
+from tests.fakes.claude_host import MODEL, WAIT_S, until
 from tests.fakes.model_script import Answer, Call
 from tests.fakes.model_server import Request
+from tests.fakes.real_hosts import program
 
 pytestmark = pytest.mark.machine
 
@@ -88,6 +90,30 @@ def test_mail_for_a_busy_session_comes_behind_the_whole_group_of_results(world: 
     world.model.release("two")
     assert world.becomes(message, "delivered")
     assert world.notices == 0
+
+
+@pytest.mark.requirement("D-host-12")
+def test_a_megabyte_that_no_hook_reads_disturbs_nothing(world: World):
+    log = world.home / "debug.log"
+    large = json.dumps({"file_path": str(world.folder.work("a") / "large"), "content": "x" * 1_000_000})
+    ended = subprocess.run(
+        [program("claude"), "-p", "--model", MODEL, "--debug-file", log, "--allowedTools", "Write"],
+        cwd=world.folder.work("a"),
+        env=world.folder.environ(),
+        input=f"[[call Write {large}]] [[say done]]",
+        capture_output=True,
+        check=True,
+        timeout=WAIT_S,
+        encoding="utf-8",
+    )
+
+    assert "done" in ended.stdout
+    assert (world.folder.work("a") / "large").stat().st_size == 1_000_000
+    told = log.read_text(encoding="utf-8", errors="replace")
+    hooks = [line for line in told.splitlines() if "Hooks: " in line and "finished with status" in line]
+    assert len(hooks) >= 4
+    assert all("finished with status 0" in line for line in hooks)
+    assert "EPIPE" not in told
 
 
 @pytest.mark.requirement("A-boundary-07")

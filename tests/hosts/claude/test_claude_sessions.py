@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.claude_host import ClaudeTui, until
+from tests.fakes.claude_host import MODEL, WAIT_S, ClaudeTui, until
+from tests.fakes.real_hosts import program
 
 pytestmark = pytest.mark.machine
 
@@ -92,6 +94,7 @@ def test_a_session_resumed_twice_leaves_the_second_on_standby_until_the_first_en
     remembers(world, first)
 
     second = world.claude("a", "--resume", session).ready()
+    world.knows_tools(second)
     second.prompt("[[call list_peers {}]] [[hold asked]] [[say done]]")
     assert "SESSION_HELD" in world.model.held("asked").fresh
     world.model.release("asked")
@@ -133,7 +136,7 @@ def test_compaction_keeps_the_session(world: World):
 
 
 @pytest.mark.requirement("D-host-13")
-def test_a_killed_server_disturbs_no_turn_and_what_it_left_is_cleared_away(world: World):
+def test_a_killed_server_disturbs_no_turn(world: World):
     claude, _ = world.started()
     server = served(world, claude.session_id)["claim"]["pid"]
     os.kill(server, signal.SIGKILL)
@@ -142,10 +145,19 @@ def test_a_killed_server_disturbs_no_turn_and_what_it_left_is_cleared_away(world
 
     claude.prompt("are you there [[say still here]]")
     claude.until(lambda: claude.shows("still here") and claude.status == "idle", "it does not answer")
-    next_one, _ = world.started("b")
 
-    assert str(claude.pid) not in world.flags()
-    assert str(next_one.pid) in world.flags()
+
+@pytest.mark.requirement("D-host-01")
+def test_a_server_that_was_killed_and_started_again_serves_on(world: World):
+    claude, target = world.started()
+    server = served(world, claude.session_id)["claim"]["pid"]
+    os.kill(server, signal.SIGKILL)
+    message = world.send(target, "while it was gone [[say heard]]")
+
+    claude.prompt("/mcp reconnect herd")
+    until(lambda: served(world, claude.session_id)["claim"]["pid"] != server, "no other server came")
+
+    assert world.becomes(message, "delivered")
 
 
 @pytest.mark.requirement("D-evidence-03", "D-host-01")
@@ -177,3 +189,31 @@ def test_what_waits_for_an_ended_session_comes_with_its_next_run(world: World):
 
     assert world.becomes(message, "delivered")
     assert "while you were away" in world.model.wait("while you were away").text
+
+
+@pytest.mark.requirement("D-host-01", "A-boundary-11")
+def test_a_run_without_a_person_is_woken_by_nobody_and_gets_its_mail_in_the_turn(world: World):
+    claude, target = world.started()
+    session = claude.session_id
+    remembers(world, claude)
+    claude.end()
+    message = world.send(target, "while you were away")
+
+    words = [program("claude"), "-p", "--model", MODEL, "--resume", session, "hello [[hold up]] [[say hi]]"]
+    with subprocess.Popen(
+        words,
+        cwd=world.folder.work("a"),
+        env=world.folder.environ(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as run:
+        world.model.held("up")
+        until(lambda: f"{session}-{run.pid}" in world.flags(), "no flag stands")
+        world.model.release("up")
+        said, _ = run.communicate(timeout=WAIT_S)
+
+    assert said
+    assert "while you were away" in world.model.wait("while you were away").text
+    assert world.becomes(message, "delivered")
+    assert world.notices == 0

@@ -121,6 +121,18 @@ def test_a_link_that_stands_under_a_flags_name_is_replaced_and_not_followed(flag
     assert (tmp_path / f"s-1-{PID}").read_text() == "/run/s\ntoken\n"
 
 
+def test_a_folder_that_is_gone_makes_flags_late_and_nothing_worse(flags: Flags, tmp_path: Path):
+    flags.show("s-1", wanted=True, prompt=False)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    tmp_path.rmdir()
+
+    flags.show("s-2", wanted=True, prompt=False)
+    flags.close()
+
+    tmp_path.mkdir()
+
+
 def test_foreign_things_in_the_folder_are_left_alone(tmp_path: Path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("/nowhere")

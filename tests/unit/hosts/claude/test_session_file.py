@@ -91,6 +91,8 @@ def test_of_a_process_that_ended_nothing_is_told_to_one_with_its_pid(sessions: P
         ({"cwd": 7}, State("s-1", None, "idle", True, 5)),
         ({"kind": "print"}, State("s-1", "/w", "idle", False, 5)),
         ({"kind": ...}, State("s-1", "/w", "idle", False, 5)),
+        ({"entrypoint": "sdk-cli"}, State("s-1", "/w", "idle", False, 5)),
+        ({"entrypoint": "cli"}, State("s-1", "/w", "idle", True, 5)),
         ({"statusUpdatedAt": "5"}, State("s-1", "/w", "idle", True, None)),
     ],
 )
