@@ -353,11 +353,11 @@ def test_a_server_that_stands_still_holds_no_turn_up_and_nothing_is_lost_by_it(w
     server = world.started()
     world.working()
     message = world.send("hello")
-    server.process.send_signal(signal.SIGSTOP)
+    os.kill(server.process.pid, signal.SIGSTOP)
 
     stopped = world.claude.hook("UserPromptSubmit", prompt="x")
     took_s = world.claude.took_s
-    server.process.send_signal(signal.SIGCONT)
+    os.kill(server.process.pid, signal.SIGCONT)
 
     assert stopped is None
     assert 0.2 <= took_s < 3
