@@ -187,6 +187,7 @@ METHODS: dict[str, Method] = {
             Result("cursor", "digits; what `after` takes"),
             Result("timed_out", "whether it waited in vain"),
             _sometimes("more", "`true` where more messages or receipts wait than one answer holds"),
+            _sometimes("set_aside[]", "messages handed over twice in vain, which come only by `message_id`"),
         ),
         (
             "UNKNOWN_TARGET",

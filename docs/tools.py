@@ -73,6 +73,7 @@ _RESULTS: Mapping[str, Mapping[str, str]] = {
         "messages.no_reply_needed": "its sender expects no answer",
         "messages.again": "it was given before and nothing proved that it arrived",
         "messages.next_offset": "the text goes on there: ask with `message_id` and this `offset`",
+        "set_aside": "messages given twice without evidence: they come only by `message_id` or to a person",
         "receipts": "what became of messages that this session sent",
         "receipts.message_id": "the message's id",
         "receipts.target": "whom it went to",

@@ -135,5 +135,7 @@ def _show(answer: dict[str, Any], *, as_json: bool) -> None:
         )
     for message in answer["messages"]:
         output.put(shown_to_person(message))
-    if not answer["messages"] and not answer["receipts"]:
+    for message_id in answer.get("set_aside", []):
+        output.put(f"given twice in vain: {message_id}; read it with `herd inbox --message {message_id}`")
+    if not (answer["messages"] or answer["receipts"] or "set_aside" in answer):
         output.put("nothing new")

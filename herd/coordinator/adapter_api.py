@@ -93,7 +93,7 @@ class AdapterApi:
         if serve is None:
             raise MethodNotFound(f"there is no method {method}")
         shape, call = serve
-        wanted = checked(shape, params)
+        wanted = checked(shape, {field: value for field, value in params.items() if value is not None})
         async with self._binding:  # a request behind session.bind waits for it
             coordinator = self._sessions.current()
         self._served.add(coordinator)
@@ -104,11 +104,15 @@ class AdapterApi:
     def notification(self, connection: Connection, method: str, params: dict[str, Any]) -> None:
         """Drop it: nothing is done without an answer."""
 
-    def ended(self) -> None:
-        """Give back what this adapter holds without evidence; call it when it has ended."""
+    def ended(self, *, excused: bool = False) -> None:
+        """Give back what this adapter holds without evidence; call it when it has ended.
+
+        Args:
+            excused: The host itself said that it does not have it.
+        """
         self._subscription.end()
         for coordinator in self._served:
-            coordinator.delivery.release(self)
+            coordinator.delivery.release(self, excused=excused)
 
     @property
     def holds(self) -> bool:
@@ -172,13 +176,15 @@ class AdapterApi:
         )
         person = self._command and coordinator.own.session.host == TERMINAL
         handed = await coordinator.delivery.read(self, query, person=person)
+        set_aside = await coordinator.delivery.set_aside()
         answer: dict[str, Any] = {
             "messages": [shape_message(row, params.offset) for row in handed.messages],
             "receipts": [shape_receipt(row) for row in handed.receipts],
             "cursor": str(handed.cursor),
             "timed_out": bool(params.wait_ms) and not (handed.messages or handed.receipts),
         }
-        return {**answer, "more": True} if handed.more else answer
+        optional: dict[str, Any] = {"more": handed.more, "set_aside": set_aside}
+        return {**answer, **{field: value for field, value in optional.items() if value}}
 
     async def _confirm(self, coordinator: "Coordinator", params: ConfirmParams) -> dict[str, Any]:
         await coordinator.delivery.confirm(self, params.message_ids, params.evidence)
@@ -193,7 +199,7 @@ class AdapterApi:
 
     async def _release(self, coordinator: "Coordinator", params: ReleaseParams) -> dict[str, Any]:
         if params.counted:
-            coordinator.delivery.release(self, params.message_ids)
+            coordinator.delivery.release(self, params.message_ids, excused=True)
         else:
             await coordinator.delivery.put_back(self, params.message_ids)
         return {}

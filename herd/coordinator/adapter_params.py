@@ -5,8 +5,9 @@ They are ignorant of what becomes of them.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from herd.core.identity import is_peer_id, is_target
 from herd.core.limits import (
     CALL_ID_CHARACTERS,
     CONFIRMED_AT_ONCE,
@@ -25,6 +26,16 @@ from herd.mail.wire import MessageId
 Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
 Cwd = Annotated[str, Field(min_length=1, max_length=CWD_CHARACTERS)]
 Target = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
+
+
+def _exact(value: str) -> str:
+    # A name that fits nobody's target would read as "nothing came".
+    if not (is_target(value) or is_peer_id(value)):
+        raise ValueError("is no exact target: use one that a list or a message showed")
+    return value
+
+
+ExactTarget = Annotated[Target, AfterValidator(_exact)]
 Digits = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
 
 
@@ -89,7 +100,7 @@ class ReadParams(Params):
     """What `session.read` takes. `sender` is spelt `from` outside."""
 
     after: Digits | None = None
-    sender: Target | None = Field(default=None, alias="from")
+    sender: ExactTarget | None = Field(default=None, alias="from")
     reply_to: MessageId | None = None
     message_id: MessageId | None = None
     offset: Annotated[int, Field(ge=0), Whole] = 0

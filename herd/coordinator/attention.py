@@ -15,7 +15,7 @@ from herd.coordinator.thread import Thread
 from herd.coordinator.waking import IDLE, WORKING, Waiting, Waking
 from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError
-from herd.core.limits import HANDOVERS, WAKE_OPEN_S
+from herd.core.limits import WAKE_OPEN_S
 from herd.mail import inbox
 from herd.mail.inbox import Lying
 from herd.mail.mailbox import Mailbox
@@ -37,7 +37,7 @@ class Attention:
     Args:
         mailbox: The session's own.
         health: Nobody is told anything while the session is unhealthy, since nothing would be handed over.
-        held: Tells whether a reader holds the row of that number.
+        is_free: Tells by its number and its hand-overs whether a message may be handed over.
         thread: Told that mail can make this session act.
         tasks: Runs the looks into the mailbox.
         clock: Says when.
@@ -49,7 +49,7 @@ class Attention:
         self,
         mailbox: Mailbox,
         health: Health,
-        held: Callable[[int], bool],
+        is_free: Callable[[int, int], bool],
         thread: Thread,
         tasks: Tasks,
         *,
@@ -59,7 +59,7 @@ class Attention:
     ) -> None:
         self._mailbox = mailbox
         self._health = health
-        self._held = held
+        self._is_free = is_free
         self._thread = thread
         self._tasks = tasks
         self._clock = clock
@@ -129,7 +129,7 @@ class Attention:
             self._looking = False
 
     def _waiting(self, rows: list[Lying]) -> Waiting:
-        free = [row for row in rows if row.handovers < HANDOVERS and not self._held(row.sequence)]
+        free = [row for row in rows if self._is_free(row.sequence, row.handovers)]
         may = [row.sequence for row in free if not row.no_reply_needed and row.depth <= self._deepest]
         return Waiting(len(free), max(may, default=0))
 

@@ -17,7 +17,7 @@ from herd.coordinator.rooms import AnswerRoom, Drained, Room, TextRoom
 from herd.coordinator.shapes import shape_message, shape_receipt
 from herd.core.clock import Clock, first_of
 from herd.core.errors import NoSession, ResourceBusy, UnknownTarget
-from herd.core.limits import DRAIN_CHARACTERS, HANDOVERS
+from herd.core.limits import DRAIN_CHARACTERS
 from herd.mail import inbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
@@ -127,6 +127,11 @@ class Delivery(Holding):
         shown = list(itertools.takewhile(room.takes, rows))
         return shown, await self._mailbox.read(inbox.unreadable) or [], len(shown) < len(rows)
 
+    async def set_aside(self) -> list[str]:
+        """Give the ids of what was handed over too often in vain, and waits for a person or a call by id."""
+        rows = await self._mailbox.read(inbox.lying) or []
+        return [row.message_id for row in rows if self.waits_for_a_person(row.sequence, row.handovers)]
+
     async def drain(self, reader: Hashable, most: int = DRAIN_CHARACTERS) -> Drained:
         """Hand over what waits as one text for a model, and wait for nothing.
 
@@ -222,7 +227,7 @@ class Delivery(Holding):
         return verdict
 
     def _is_free(self, row: Incoming, *, person: bool) -> bool:
-        return row.sequence not in self._holders and (person or row.handovers < HANDOVERS)
+        return self.is_free(row.sequence, row.handovers) or (person and row.sequence not in self._holders)
 
 
 def _asked_for(row: Incoming, query: Query) -> bool:

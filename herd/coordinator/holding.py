@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from herd.coordinator.told import Told
 from herd.core.clock import Clock
+from herd.core.limits import HANDOVERS
 from herd.mail import inbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
@@ -44,6 +45,8 @@ class Holding:
         self._told = Told(mailbox)
         self._holders: dict[int, Hashable] = {}
         self._ids: dict[int, str] = {}
+        self._excused: set[int] = set()
+        """Rows whose last counted hand-over stands for the next one too, since the host gave that back."""
 
     async def confirm(self, reader: Hashable | None, message_ids: Sequence[str], evidence: str) -> None:
         """Record evidence that the host has these messages; unknown or settled ones change nothing.
@@ -72,30 +75,45 @@ class Holding:
     def settled(self, rows: Iterable[Incoming]) -> None:
         """Take note of rows that have just become delivered, however the evidence came."""
         for row in rows:
-            self._forget(row.sequence)
+            self._settle(row.sequence)
             self._news.changed(row)
 
-    def release(self, reader: Hashable, message_ids: Collection[str] | None = None) -> None:
+    def release(
+        self, reader: Hashable, message_ids: Collection[str] | None = None, *, excused: bool = False
+    ) -> None:
         """Take back what a reader holds without evidence, so that it is given again, marked so.
 
         Args:
             reader: Who held it.
             message_ids: Only these; everything, receipts too, where None, as when the reader has ended.
+            excused: The host itself said that it does not have them. Then this hand-over is none of those in
+                vain after which a message waits for a person: however often a person cuts a turn off, what
+                it carried comes again.
         """
         if message_ids is None:
             self._told.forget(reader)
-        self._let_go(self._held_by(reader, message_ids))
+        held = self._held_by(reader, message_ids)
+        if excused:
+            self._excused.update(held)
+        else:
+            self._excused.difference_update(held)
+        self._let_go(held)
 
     async def put_back(self, reader: Hashable, message_ids: Collection[str] | None = None) -> None:
         """Take back what a reader holds as if it had never been handed over: it did not reach the session."""
         held = self._held_by(reader, message_ids)
-        if held:
-            await self._mailbox.run(lambda connection: inbox.uncount_handovers(connection, held))
+        counted = [number for number in held if number not in self._excused]
+        if counted:
+            await self._mailbox.run(lambda connection: inbox.uncount_handovers(connection, counted))
         self._let_go(held)
 
-    def held(self, sequence: int) -> bool:
-        """Tell whether some reader holds the message of that row."""
-        return sequence in self._holders
+    def is_free(self, sequence: int, handovers: int) -> bool:
+        """Tell whether a message may be handed over without a person asking."""
+        return sequence not in self._holders and (handovers < HANDOVERS or sequence in self._excused)
+
+    def waits_for_a_person(self, sequence: int, handovers: int) -> bool:
+        """Tell whether a message was handed over too often in vain."""
+        return sequence not in self._holders and not self.is_free(sequence, handovers)
 
     def holds(self, reader: Hashable) -> bool:
         """Tell whether a reader holds anything without evidence."""
@@ -122,6 +140,10 @@ class Holding:
         self._holders.pop(number, None)
         self._ids.pop(number, None)
 
+    def _settle(self, number: int) -> None:
+        self._forget(number)
+        self._excused.discard(number)
+
     def _may_confirm(self, reader: Hashable | None, row: Incoming) -> bool:
         return row.handovers > 0 and (reader is None or self._holders.get(row.sequence) in {None, reader})
 
@@ -141,7 +163,8 @@ class Holding:
             return
         numbers = [row.sequence for row in rows]
         self._step(HANDOVER_BEFORE)
-        await self._mailbox.run(lambda connection: inbox.count_handovers(connection, numbers))
+        counted = [number for number in numbers if number not in self._excused]
+        await self._mailbox.run(lambda connection: inbox.count_handovers(connection, counted))
         self._holders.update(dict.fromkeys(numbers, reader))
         self._ids.update({row.sequence: row.message_id for row in rows})
         self._step(HANDOVER_AFTER)

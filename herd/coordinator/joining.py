@@ -158,7 +158,6 @@ class Joined(ABC):
         clock, step = opening.clock, opening.step
         self.mailbox = Mailbox(opening.layout, file, health=self.health.observed, step=step)
         self.thread = Thread(opening.limits.automatic_replies)
-        self.undrained = Undrained(self.mailbox, self.tasks, clock=clock, show=self.show_undrained)
         self.delivery = Delivery(
             self.mailbox,
             self.health,
@@ -168,10 +167,17 @@ class Joined(ABC):
             clock=clock,
             step=step,
         )
+        self.undrained = Undrained(
+            self.mailbox,
+            self.delivery.waits_for_a_person,
+            self.tasks,
+            clock=clock,
+            show=self.show_undrained,
+        )
         self.attention = Attention(
             self.mailbox,
             self.health,
-            self.delivery.held,
+            self.delivery.is_free,
             self.thread,
             self.tasks,
             clock=clock,

@@ -11,6 +11,7 @@ from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError
 from herd.core.limits import UNDRAINED_S
 from herd.mail import inbox
+from herd.mail.inbox import Lying
 from herd.mail.mailbox import Mailbox
 
 
@@ -19,15 +20,23 @@ class Undrained:
 
     Args:
         mailbox: The session's own.
+        waits_for_a_person: Tells by its number and its hand-overs whether a message was given up on.
         tasks: Runs the watching.
         clock: Says when.
         show: Told since when, in milliseconds since the epoch; None once that is over.
     """
 
     def __init__(
-        self, mailbox: Mailbox, tasks: Tasks, *, clock: Clock, show: Callable[[int | None], None]
+        self,
+        mailbox: Mailbox,
+        waits_for_a_person: Callable[[int, int], bool],
+        tasks: Tasks,
+        *,
+        clock: Clock,
+        show: Callable[[int | None], None],
     ) -> None:
         self._mailbox = mailbox
+        self._waits_for_a_person = waits_for_a_person
         self._tasks = tasks
         self._clock = clock
         self._show = show
@@ -62,7 +71,7 @@ class Undrained:
             rows = await self._mailbox.read(inbox.lying) or []
         except HerdError:
             return None  # unhealthy, and so not shown at all
-        waiting = [row.accepted_at for row in rows if row.handovers == 0]
+        waiting = [row.accepted_at for row in rows if self._lies(row)]
         if not waiting:
             self._shows(None)
             return None
@@ -75,3 +84,6 @@ class Undrained:
         if since != self._shown:
             self._shown = since
             self._show(since)
+
+    def _lies(self, row: Lying) -> bool:
+        return row.handovers == 0 or self._waits_for_a_person(row.sequence, row.handovers)

@@ -69,6 +69,7 @@ class Lying(NamedTuple):
     """What there is to know of a message that lies undelivered, without its text."""
 
     sequence: int
+    message_id: str
     handovers: int
     depth: int
     no_reply_needed: bool
@@ -162,10 +163,10 @@ def undelivered(connection: sqlite3.Connection) -> list[Incoming]:
 def lying(connection: sqlite3.Connection) -> list[Lying]:
     """Give what lies undelivered, in the order of acceptance, for whoever counts and needs no text."""
     rows = connection.execute(
-        "SELECT sequence, handovers, depth, no_reply_needed, accepted_at FROM inbox"
+        "SELECT sequence, message_id, handovers, depth, no_reply_needed, accepted_at FROM inbox"
         " WHERE state = 'accepted' ORDER BY sequence"
     )
-    return [Lying(row[0], row[1], row[2], bool(row[3]), row[4]) for row in rows]
+    return [Lying._make((*row[:4], bool(row[4]), row[5])) for row in rows]
 
 
 def unreadable(connection: sqlite3.Connection) -> list[str]:

@@ -24,6 +24,9 @@ Answer = Callable[[RequestId, dict[str, Any] | ProtocolError], Awaitable[None]]
 """Writes a result or an error before its first suspension, and then waits for room."""
 
 
+_BY_HOST = "the host took the call back"
+
+
 class Calls:
     """What runs and what has been answered without evidence yet.
 
@@ -46,6 +49,7 @@ class Calls:
         self._answer = answer
         self._most = most
         self._running: dict[RequestId, asyncio.Task[None]] = {}
+        self._waiting: set[RequestId] = set()
         self._unproved: dict[RequestId, Call] = {}
 
     async def begin(self, request_id: RequestId, params: dict[str, Any], group: asyncio.TaskGroup) -> None:
@@ -59,6 +63,8 @@ class Calls:
             await self._answer(request_id, refusal_result(refusal))
             return
         task = self._running[request_id] = group.create_task(self._run(request_id, params, proving))
+        if _only_waits(params):
+            self._waiting.add(request_id)
         task.add_done_callback(lambda ended: self._ended(request_id, ended))
 
     def runs(self, request_id: RequestId) -> bool:
@@ -68,14 +74,24 @@ class Calls:
     def cancel(self, request_id: RequestId) -> None:
         """Take a call back, running or answered: the host does not have what it carried."""
         running = self._running.pop(request_id, None)
+        self._waiting.discard(request_id)
         if running is not None:
-            running.cancel()  # its id and its place are free at once
+            running.cancel(_BY_HOST)  # its id and its place are free at once
         answered = self._unproved.pop(request_id, None)
         if answered is not None:
-            answered.take_back()
+            answered.take_back(excused=True)
 
-    def stop(self) -> None:
-        """Cancel whatever runs."""
+    async def finish(self, patience_s: float) -> None:
+        """Let what runs come to its end; whatever only waits for mail, or takes longer, is cancelled.
+
+        Args:
+            patience_s: Seconds that it is given.
+        """
+        for request_id, task in self._running.items():
+            if request_id in self._waiting:
+                task.cancel()
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=patience_s)
         for task in self._running.values():
             task.cancel()
 
@@ -96,6 +112,7 @@ class Calls:
     def _ended(self, request_id: RequestId, task: "asyncio.Task[None]") -> None:
         if self._running.get(request_id) is task:
             del self._running[request_id]
+            self._waiting.discard(request_id)
 
     async def _run(
         self, request_id: RequestId, params: dict[str, Any], proving: "asyncio.Task[None] | None"
@@ -108,13 +125,18 @@ class Calls:
             outcome = await call.run(params)
         except ProtocolError as error:
             outcome = error
-        except asyncio.CancelledError:
-            call.take_back()
+        except asyncio.CancelledError as stopped:
+            call.take_back(excused=_BY_HOST in stopped.args)
             raise
         self._unproved[request_id] = call
         if self._companion is not None and call.holds:
             self._companion.answered(call.named(params), call)
         await self._answer(request_id, outcome)
+
+
+def _only_waits(params: dict[str, Any]) -> bool:
+    arguments = params.get("arguments")
+    return isinstance(arguments, dict) and bool(arguments.get("wait_ms"))
 
 
 async def _prove(calls: list[Call]) -> None:

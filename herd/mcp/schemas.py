@@ -98,6 +98,7 @@ OUTPUTS: dict[str, dict[str, Any]] = {
             "receipts": {"type": "array", "items": _RECEIPT},
             "cursor": _TEXT,
             "more": {"type": "boolean"},
+            "set_aside": {"type": "array", "items": _TEXT},
             "timed_out": {"type": "boolean"},
         },
         "messages",

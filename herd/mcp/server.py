@@ -19,6 +19,8 @@ from herd.mcp.subscriptions import Subscriptions
 from herd.mcp.tools import Tools
 
 _READ_BYTES = 65_536
+_PARTS_AHEAD = 16
+"""Parts read ahead of what is being answered."""
 
 
 class Server:
@@ -49,6 +51,7 @@ class Server:
         self._tools = tools
         self._calls = Calls(tools, self._answered, most=requests, companion=companion)
         self._subscriptions = Subscriptions(most=requests)
+        self._came: asyncio.Queue[bytes] = asyncio.Queue(_PARTS_AHEAD)
 
     async def run(self, left: bytes = b"") -> None:
         """Serve until the input ends.
@@ -60,13 +63,15 @@ class Server:
         data = left
         try:
             async with asyncio.TaskGroup() as group:
+                reading = group.create_task(self._read())
                 while True:
                     for line in lines.feed(data):
                         await self._take(line, group)
-                    data = await self._more()
+                    data = await self._came.get()
                     if not data:
                         break
-                self._calls.stop()
+                await reading
+                await self._calls.finish(SETTLE_S)
             await self._end_streams()
         finally:
             self._calls.give_back()
@@ -82,11 +87,17 @@ class Server:
         for frame in self._subscriptions.changed(kind):
             await self._write(frame)
 
-    async def _more(self) -> bytes:
-        try:
-            return await self._reader.read(_READ_BYTES)
-        except OSError:
-            return b""  # the host went while answers were being written to it
+    async def _read(self) -> None:
+        """Read on while answers wait to be written, to the end: a host may leave without reading any more."""
+        data = b" "
+        while data:
+            try:
+                data = await self._reader.read(_READ_BYTES)
+            except OSError:
+                data = b""  # the host went while answers were being written to it
+            await self._came.put(data)
+            if not data:
+                asyncio.get_running_loop().call_later(2 * SETTLE_S, self._writer.transport.abort)
 
     async def _take(self, line: bytes | None, group: asyncio.TaskGroup) -> None:
         request_id: RequestId | None = None

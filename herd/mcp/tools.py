@@ -128,10 +128,14 @@ class Call:
         self._settled = True
         await self._api.proved(evidence)
 
-    def take_back(self) -> None:
-        """Give back what this call handed over: the host does not have it."""
+    def take_back(self, *, excused: bool = False) -> None:
+        """Give back what this call handed over.
+
+        Args:
+            excused: The host itself said that it does not have it.
+        """
         self._settled = True
-        self._api.ended()
+        self._api.ended(excused=excused)
 
     async def put_back(self) -> None:
         """Give back what this call handed over as if it never had: it did not reach the session."""

@@ -335,19 +335,33 @@ async def test_a_crash_behind_the_count_has_it_given_again_marked_so(layout, ali
         assert "(again: an earlier hand-over was not confirmed)" in (await drained(bob))["text"]
 
 
-async def test_what_is_released_is_given_again_marked_so_and_the_second_time_waits_for_a_person(pair):
+async def test_what_a_host_gives_back_comes_again_marked_so_however_often(pair):
     alice, bob = pair
     await alice.send(bob)
     marks = []
-    for _ in range(HANDOVERS):
+    for _ in range(2 * HANDOVERS):
         drain = await drained(bob)
         marks.append("(again: an earlier hand-over was not confirmed)" in drain["text"])
         await bob.ask("release", message_ids=drain["message_ids"])
 
-    assert marks == [False, True]
-    assert await drained(bob) == {"text": "", "message_ids": [], "more": False}
+    assert marks == [False, True, True, True]
     (row,) = await bob.incoming()
-    assert (row.handovers, row.receipt.state) == (HANDOVERS, ACCEPTED)
+    assert (row.handovers, row.receipt.state) == (1, ACCEPTED)
+
+
+@pytest.mark.requirement("H-inbox-13")
+async def test_an_adapter_that_dies_twice_with_a_message_leaves_it_for_a_person(pair):
+    alice, bob = pair
+    await alice.send(bob)
+    for _ in range(HANDOVERS):
+        reader = bob.other_adapter()
+        (message_id,) = (await asked(reader, "drain"))["message_ids"]
+        await asked(reader, "release", message_ids=[message_id])  # this one is excused,
+        await asked(reader, "drain")
+        reader.ended()  # and this one is not
+
+    assert await drained(bob) == {"text": "", "message_ids": [], "more": False}
+    assert (await bob.read())["set_aside"] == [message_id]
 
 
 async def test_a_release_gives_back_what_it_names_and_nothing_else(pair):
@@ -419,7 +433,7 @@ async def test_what_never_reached_the_session_stays_marked_by_an_earlier_hand_ov
     third = await drained(bob)
 
     assert ["(again" in drain["text"] for drain in (first, second, third)] == [False, True, True]
-    assert [row.handovers for row in await bob.incoming()] == [2]
+    assert [row.handovers for row in await bob.incoming()] == [1]
 
 
 async def test_put_back_twice_takes_one_count_back(pair):

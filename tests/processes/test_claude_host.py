@@ -343,7 +343,7 @@ def test_with_the_server_gone_hooks_say_nothing_and_flags_are_gone(world: World)
     assert world.claude.flags() == set()
     assert world.claude.hook("UserPromptSubmit", prompt="x") is None
     server = world.started()
-    server.process.send_signal(9)
+    os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()
     assert world.claude.hook("SessionStart", source="startup") is None
 
