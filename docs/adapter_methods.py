@@ -154,7 +154,7 @@ METHODS: dict[str, Method] = {
         ),
     ),
     "session.read": Method(
-        "Hands over the messages that wait, in the order of acceptance, at most 24,576 bytes of text, and "
+        "Hands over the messages that wait, in the order of acceptance, at most 24,576 bytes of them, and "
         "the receipts that have changed. Each hand-over is counted before the answer is written. What was "
         "handed over stays with this caller until it is confirmed or the connection ends. Receipts count as "
         "told at this caller's next read or confirmation.",

@@ -108,7 +108,8 @@ def _terminal(registry: Registry, records: Sequence[Record], name: str | None) -
             f"--as {name[:80]!r} is no name: a letter, then letters, digits, _ or -, "
             f"{TERMINAL_NAME_CHARACTERS} characters at most"
         )
-    session = SessionName(TERMINAL, name or DEFAULT_TERMINAL)
+    # The default session is shown under the word `terminal`, and nothing else may be.
+    session = SessionName(TERMINAL, DEFAULT_TERMINAL if name in {None, TERMINAL} else str(name))
     for record in records:
         if record.session == session and registry.lives(record):
             return Caller(session, record)

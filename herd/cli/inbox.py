@@ -80,7 +80,9 @@ def _is_a_persons(context: Context, name: str | None) -> bool:
 
 
 def answers(call: Call, message_id: str | None, wait_s: float) -> Iterator[dict[str, Any]]:
-    """Read until everything that waits was given; the last answer alone may be empty.
+    """Read until everything that waits was given; what only tells of receipts ends no wait.
+
+    The last answer alone may be empty.
 
     Args:
         call: Asks the coordinator.
@@ -98,9 +100,10 @@ def answers(call: Call, message_id: str | None, wait_s: float) -> Iterator[dict[
         if empty and time.monotonic() < give_up:
             continue
         yield answer
-        if not answer.get("more"):
+        if answer["messages"]:
+            give_up = 0.0  # there was something, so nothing more is waited for
+        if not answer.get("more") and time.monotonic() >= give_up:
             return
-        give_up = 0.0  # there was something, so nothing more is waited for
 
 
 def _confirm(call: Call, answer: dict[str, Any]) -> None:

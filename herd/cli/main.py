@@ -7,10 +7,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 from herd.cli import output
 from herd.core.build import check_shadowing
-from herd.core.errors import DONE, INTERNAL, HerdError, RecoveryRequired
+from herd.core.errors import DONE, INTERNAL, HerdError, InvalidParams, RecoveryRequired
 from herd.core.version import VERSION
 
 COMMANDS = {
@@ -50,13 +51,21 @@ class _HelpFormatter(argparse.HelpFormatter):
         return super().format_help()
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses a wrong command line as every other refusal is made, as JSON where that was asked for."""
+
+    def error(self, message: str) -> NoReturn:
+        """See `argparse.ArgumentParser.error`."""
+        raise InvalidParams(message, hint=" ".join(self.format_usage().split()))
+
+
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Give the parser.
 
     Args:
         only: Import and describe this command alone; all of them where None.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="herd",
         description="Coding-agent sessions of one person find each other and exchange messages.",
         formatter_class=_HelpFormatter,
@@ -95,7 +104,7 @@ def _status(words: list[str]) -> int:
         refusal = refused
     except OSError as fault:
         refusal = _unusable(fault)
-    except SystemExit as ended:  # argparse has said what is wrong, or given its help
+    except SystemExit as ended:  # argparse has given its help
         return int(ended.code or DONE)
     output.complain(refusal, as_json="--json" in options)
     return refusal.exit_status

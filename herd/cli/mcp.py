@@ -6,6 +6,7 @@ The first request is answered before the rest of Herd is loaded; see `herd.mcp.o
 import argparse
 
 from herd.core.errors import InvalidParams
+from herd.core.limits import LABEL_CHARACTERS
 from herd.mcp.opening import Opened, answer_first, take_over
 
 HELP = "serve the tools to an agent's host over standard input and output (MCP)"
@@ -29,6 +30,8 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the input ends."""
     if options.session is not None and not options.session:
         raise InvalidParams("--session takes the host's own id of the session")
+    if options.name is not None and not 0 < len(options.name) <= LABEL_CHARACTERS:
+        raise InvalidParams(f"--name takes a name of 1 to {LABEL_CHARACTERS} characters")
     opened = answer_first(*take_over())
     if not opened.ended:
         _serve(options, opened)

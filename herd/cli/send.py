@@ -97,7 +97,7 @@ def _sent(call: Call, params: dict[str, Any]) -> dict[str, Any]:
 
 def _remark(sent: dict[str, Any], caller: Caller) -> str:
     if sent["status"] == "queued":
-        why = f"no mailbox has it yet; `herd status {sent['message_id']}` says why"
+        why = f"no mailbox has it yet; `herd status {sent['message_id']}` follows it"
         again = "any later command of this session, such as `herd inbox`, tries again"
         return f" ({why}, and {again})" if caller.session.host == TERMINAL else f" ({why})"
     return "" if sent.get("peer_running", True) else " (that session is not running; its mailbox has it)"

@@ -13,7 +13,7 @@ from typing import Any
 from herd.cli.arguments import exact_text
 from herd.cli.context import Context, host_process, open_context, working_directory
 from herd.core.build import seal
-from herd.core.errors import InvalidParams, UnsafeEndpoint
+from herd.core.errors import InvalidParams, SessionHeld, UnsafeEndpoint
 from herd.core.identity import checked_session
 
 HELP = "coordinate a session over standard input and output, for a host's extension"
@@ -75,7 +75,10 @@ async def serve(context: Context, options: argparse.Namespace) -> None:
     api = AdapterApi(binding, bind)
     try:
         if options.session is not None:
-            await api.request(None, "session.bind", bind_params(context, options))
+            try:
+                await api.request(None, "session.bind", bind_params(context, options))
+            except SessionHeld as held:  # this process ends, so it will not take over
+                raise SessionHeld(held.message, **held.details) from None
         reader, writer = await stdio_streams()
         served = ToolApi(api, binding)
         connection = Connection(reader, writer, served, limits=context.settings.limits)

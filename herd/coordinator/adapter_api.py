@@ -160,6 +160,7 @@ class AdapterApi:
             "target": sent.row.recipient,
             "status": "queued" if state == PENDING else state,
         }
+        coordinator.delivery.said(sent.row)
         # Of a message that is still queued nothing is claimed about who has it.
         return answer if sent.running or state == PENDING else {**answer, "peer_running": False}
 

@@ -17,7 +17,7 @@ from herd.coordinator.rooms import AnswerRoom, Drained, Room, TextRoom
 from herd.coordinator.shapes import shape_message, shape_receipt
 from herd.core.clock import Clock, first_of
 from herd.core.errors import NoSession, ResourceBusy, UnknownTarget
-from herd.core.limits import DRAIN_CHARACTERS
+from herd.core.limits import DRAIN_CHARACTERS, RECEIPTS_SEEN
 from herd.mail import inbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
@@ -81,6 +81,7 @@ class Delivery(Holding):
         self._reading = asyncio.Lock()
         self._happened = asyncio.Event()
         self._over = False
+        self._said: dict[str, str] = {}
 
     def end(self) -> None:
         """Answer whoever still waits: this session is no longer served here."""
@@ -112,13 +113,28 @@ class Delivery(Holding):
             HerdError: the mailbox cannot be read, or the session is unhealthy.
         """
         deadline = self._clock.elapsed() + query.wait_ms / 1000
+        receipts: dict[str, Outgoing] = {}
         while True:
             happened = self._happened  # before looking, so that nothing committed in between is missed
             handed = await self._take(reader, query, person=person)
+            receipts.update((row.message_id, row) for row in handed.receipts)
             left = deadline - self._clock.elapsed()
-            if handed.messages or handed.receipts or left <= 0:
-                return handed
+            if left <= 0 or handed.messages or any(self._is_news(row, query) for row in handed.receipts):
+                return handed._replace(receipts=list(receipts.values()))
             await first_of(happened, self._clock, left)
+
+    def said(self, row: Outgoing) -> None:
+        """Note that the answer to a send has told this receipt: nobody who waits need hear it again."""
+        self._said.pop(row.message_id, None)
+        self._said[row.message_id] = row.receipt.state
+        while len(self._said) > RECEIPTS_SEEN:
+            del self._said[next(iter(self._said))]
+
+    def _is_news(self, row: Outgoing, query: Query) -> bool:
+        """Tell whether a receipt ends a wait: not what was told, nor a step to the answer that is awaited."""
+        if self._said.get(row.message_id) == row.receipt.state:
+            return False
+        return query.reply_to is None or row.receipt.state == REJECTED
 
     async def waiting(self) -> tuple[list[Incoming], list[str], bool]:
         """Give what waits, the ids of what cannot be read, and whether there is more; hand nothing over."""

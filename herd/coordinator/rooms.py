@@ -8,7 +8,7 @@ from collections.abc import Container
 from typing import NamedTuple, Protocol
 
 from herd.coordinator.shapes import shape_message, size_of
-from herd.core.limits import ANSWER_BYTES, READ_BYTES
+from herd.core.limits import READ_BYTES
 from herd.mail.header import shown_to_model, waiting_line
 from herd.mail.inbox import Incoming
 
@@ -24,17 +24,23 @@ class Room(Protocol):
 
 
 class AnswerRoom:
-    """The answer of a read: its first row always has a place, since a long text is shown in parts."""
+    """The answer of a read, as values and as the text that a model is shown: `READ_BYTES` of each.
+
+    Its first row always has a place, since a long text is shown in parts.
+    """
 
     def __init__(self) -> None:
-        self._text = self._whole = 0
+        self._shown = self._values = 0
         self._empty = True
 
     def takes(self, row: Incoming) -> bool:
         """See `Room.takes`."""
-        self._text += len(row.content.encode())
-        self._whole += size_of(shape_message(row))
-        fits = self._empty or (self._text <= READ_BYTES and self._whole <= ANSWER_BYTES)
+        shape = shape_message(row)
+        values = size_of(shape)
+        self._values += values
+        # Below each message stands, as JSON, what there is of it beside the text.
+        self._shown += len(shown_to_model(shape).encode()) + values - size_of({"text": shape["text"]})
+        fits = self._empty or max(self._values, self._shown) <= READ_BYTES
         self._empty = False
         return fits
 

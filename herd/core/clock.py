@@ -158,15 +158,19 @@ async def first_of(event: "asyncio.Event", clock: Clock, seconds: float) -> bool
     # The caller itself waits for the event, so that it goes on in the next turn of the loop.
     try:
         async with asyncio.timeout(None) as bound:
+            waits = True
 
             def end(_: "asyncio.Future[None]") -> None:
-                bound.reschedule(asyncio.get_running_loop().time())
+                # It may have been on its way already when the event came, and a bound that is over takes no
+                # other time any more.
+                if waits:
+                    bound.reschedule(asyncio.get_running_loop().time())
 
             sleeping.add_done_callback(end)
             try:
                 await event.wait()
             finally:
-                sleeping.remove_done_callback(end)  # the bound is over, and takes no other time any more
+                waits = False
     except TimeoutError:
         pass
     finally:

@@ -137,7 +137,7 @@ READ_WAIT_MS = 30_000
 """Greatest `wait_ms` of a read, in milliseconds."""
 
 READ_BYTES = 24_576
-"""UTF-8 bytes of message text in one read."""
+"""UTF-8 bytes of the messages in one read, with what stands around their texts."""
 
 HANDOVERS = 2
 """Hand-overs without evidence, after which a message waits for a person."""

@@ -109,6 +109,13 @@ def _write(sink: int, data: bytes) -> None:
             data = data[os.write(sink, data) :]
         except BlockingIOError:
             _wait(sink, reading=False)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UnsafeEndpoint(
+                f"standard output cannot be written: {error.strerror}",
+                hint="An agent's host starts this command and reads its answers.",
+            ) from None
 
 
 def _wait(number: int, *, reading: bool) -> None:

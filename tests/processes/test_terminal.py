@@ -1,5 +1,6 @@
 """The terminal session: its mailbox from shell to shell, two shells at once, and `herd inbox`."""
 
+import json
 import os
 import select
 import signal
@@ -107,11 +108,12 @@ def test_a_second_shell_works_through_the_coordinator_of_the_first(machine: Mach
         assert shown.refusal["code"] == "UNKNOWN_TARGET"
         assert Path(machine.layout.record(DEFAULT.key)).read_bytes() == record
 
-        # The first shell waits for whatever comes, so it is told what became of the second one's message.
-        sent = machine.shell.run("send", "alice", "from the second", "--json").json
-        told = first.outcome().json
-    assert [receipt["message_id"] for receipt in told["receipts"]] == [sent["message_id"]]
-    assert read(alice)[0]["from"]["target"] == target
+        # The first shell waits for a message, which a receipt of the second one's is not.
+        machine.shell.run("send", "alice", "from the second", "--json")
+        assert read(alice)[0]["from"]["target"] == target
+        alice.send(target, "to the first")
+        told = [json.loads(line) for line in first.outcome().text.splitlines()]
+    assert [message["text"] for answer in told for message in answer["messages"]] == ["to the first"]
     assert not os.path.exists(machine.layout.record(DEFAULT.key))
 
 
@@ -182,10 +184,14 @@ def test_what_nobody_took_in_that_time_goes_with_a_later_command(machine: Machin
     os.kill(alice.pid, signal.SIGCONT)
 
     with machine.shell.start("inbox", "--wait") as waiting:
-        assert [message["text"] for message in read(alice)] == ["later"]
+        [message] = read(alice)
+        assert message["text"] == "later"
+        # What only tells of receipts ends no wait.
+        alice.send(message["from"]["target"], "at last")
         told = waiting.outcome().text
     assert told.startswith(f"your message {message_id} to ")
-    assert told.endswith(" is accepted\n")
+    assert " is accepted\n" in told
+    assert told.endswith("  | at last\n")
 
 
 def test_a_command_beside_a_stopped_one_fails_in_time_and_says_so(machine: Machine):

@@ -79,6 +79,8 @@ def parses(command: str) -> bool:
         build_parser().parse_args(words)
     except SystemExit as ended:
         return ended.code == 0
+    except InvalidParams:
+        return False
     return True
 
 

@@ -144,8 +144,19 @@ def test_the_longest_text_that_can_be_sent_fits_into_the_greatest_bound(letter: 
 
 
 def test_a_read_always_takes_its_first_row_and_then_what_fits():
-    whole = "x" * READ_BYTES
+    half = "x" * (READ_BYTES // 2)
+    around = 2 * len(shown(incoming("")).encode())
 
     assert taken(AnswerRoom(), rows("x" * (3 * READ_BYTES), "y")) == 1
-    assert taken(AnswerRoom(), rows(whole[:-1], "y")) == 2
-    assert taken(AnswerRoom(), rows(whole, "y", "z")) == 1
+    assert taken(AnswerRoom(), rows(half[:-around], half[:-around], "z" * READ_BYTES)) == 2
+    assert taken(AnswerRoom(), rows(half, half)) == 1
+
+
+def test_a_read_carries_no_more_than_its_bound_with_everything_around_the_texts():
+    many = rows(*["m" * 700] * 32)
+    count = taken(AnswerRoom(), many)
+    shapes = [shape_message(row) for row in many[:count]]
+
+    assert 1 < count < 32
+    assert len(json.dumps(shapes)) <= READ_BYTES
+    assert sum(len(shown_to_model(shape).encode()) for shape in shapes) <= READ_BYTES

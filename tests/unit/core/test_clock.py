@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from herd.core.clock import Clock, FakeClock, SystemClock
+from herd.core.clock import Clock, FakeClock, SystemClock, first_of
 
 
 @asynccontextmanager
@@ -201,3 +201,18 @@ class TestFakeClock:
         clock.advance(1)
         await asyncio.wait_for(sleeper, 5)
         assert waiting.cancelled()
+
+
+async def test_an_event_and_the_end_of_the_time_in_one_turn_of_the_loop_disturb_nobody():
+    clock, event = FakeClock(), asyncio.Event()
+    faults = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    waiting = asyncio.ensure_future(first_of(event, clock, 1))
+    await clock.wait_for_sleepers()
+
+    clock.advance(1)
+    event.set()
+
+    assert await waiting
+    await asyncio.sleep(0)
+    assert faults == []
