@@ -136,7 +136,7 @@ def _unusable(fault: OSError) -> HerdError:
     where = "" if file is None else f"{file}: "
     return RecoveryRequired(
         f"{where}{fault.strerror or fault}",
-        hint="Free space, or mend what holds the data root; nothing that was accepted is lost.",
+        hint=mending(fault) or "Free space, or mend what holds the data root; nothing that was accepted is lost.",
     )
 
 

@@ -12,7 +12,7 @@ from herd.cli.context import Context, open_context
 from herd.cli.options import add_as, add_session
 from herd.cli.sleeping import key_of, status_in
 from herd.core.errors import PeerOffline
-from herd.mail.receipts import ACCEPTED
+from herd.mail.receipts import ACCEPTED, PENDING
 
 HELP = "show what became of a message you sent"
 DESCRIPTION = "Show the receipt of a message: what is known of it, and nothing more."
@@ -41,9 +41,13 @@ def _own(context: Context, caller: Caller, message: str) -> dict[str, Any]:
     """Ask the caller's coordinator, or look into its mailbox where it has none."""
     if caller.record is None and os.path.exists(context.layout.session_file(caller.session.key)):
         try:
-            return status_in(context, caller.session.key, message)
+            receipt = status_in(context, caller.session.key, message)
         except PeerOffline:  # another shell's command has the mailbox by now
             caller = Caller(caller.session, context.living(caller.session))
+        else:
+            if receipt["state"] != PENDING:
+                return receipt
+            # Somebody may have taken it meanwhile, and only a coordinator asks and tries again.
     return ask(context, caller, "session.status", {"message_id": message})
 
 

@@ -199,8 +199,9 @@ def _as_refusal(fault: BaseException) -> HerdError:
         fault = fault.exceptions[0]
     if isinstance(fault, HerdError):
         return fault
+    if isinstance(fault, OSError) and (refusal := refusal_of(fault)) is not None:
+        return type(refusal)(f"the session cannot be opened now: {refusal.message}", hint=refusal.next_step)
     _log.error("session.failed", exc_info=fault)
     if isinstance(fault, OSError):
-        where = f"{fault.filename}: " if fault.filename is not None else ""
-        return RecoveryRequired(f"the session cannot be opened now: {where}{fault.strerror or fault}")
+        return RecoveryRequired(f"the session cannot be opened now: {fault.strerror or fault}")
     return InvalidRpc("the session ended by a fault inside Herd")

@@ -18,6 +18,7 @@ from herd.core.limits import (
     Limits,
 )
 from herd.core.paths import Layout
+from herd.core.refusals import refused
 from herd.core.watch import FolderWatch
 from herd.rpc.accepting import Accepted
 from herd.rpc.unix import Listener, bind
@@ -130,7 +131,7 @@ class Listening:
             except HerdError as fault:
                 failed(fault)
             except OSError as fault:
-                failed(UnsafeEndpoint(f"this session's socket cannot be bound again: {fault.strerror}"))
+                failed(refused("this session's socket cannot be bound again", fault, self._layout.run))
             attempt += 1
             pause = pause_ms(attempt, self._jitter(), first_ms=HEALTH_RETRY_MS)
             await self._clock.sleep(pause / 1000)

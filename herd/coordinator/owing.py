@@ -132,6 +132,10 @@ class Owing:
                     await self._offer(reach, row)
         except HerdError as refusal:
             return not refusal.may_pass
+        except OSError as fault:
+            if refusal_of(fault) is None:
+                raise
+            return False
         return True
 
     async def _offer(self, reach: Reach, row: Incoming) -> None:

@@ -115,7 +115,8 @@ class Presenting:
             self._unwritable(
                 RecoveryRequired(
                     f"this session's record cannot be written: {os.strerror(fault.errno or 0)}",
-                    hint="Free space or mend the disk of the data root; mail is kept, and it goes on then.",
+                    hint=mending(fault)
+                    or "Free space or mend the disk of the data root; mail is kept, and it goes on then.",
                 )
             )
 

@@ -6,8 +6,9 @@ It owns the waiting threads, one for each lock however often it is waited for. I
 import asyncio
 import threading
 
-from herd.core.errors import HerdError, UnsafeEndpoint
+from herd.core.errors import HerdError
 from herd.core.locks import wait_until_free
+from herd.core.refusals import refused
 
 
 class Standby:
@@ -58,5 +59,5 @@ def _waited(path: str) -> HerdError | None:
     except HerdError as fault:
         return fault
     except OSError as fault:
-        return UnsafeEndpoint(f"{path} cannot be waited for: {fault.strerror or fault}")
+        return refused(f"{path} cannot be waited for", fault, path)
     return None

@@ -81,7 +81,8 @@ class AuthorityLock:
         """Hold the lock shared, or give None where that would wait; for the event loop too.
 
         Raises:
-            UnsafeEndpoint: a file of the lock cannot be opened, or is not ours alone.
+            UnsafeEndpoint: a file of the lock is not ours alone.
+            SystemWant: the disk or the kernel is in want of something.
         """
         # Both are opened first: the less a reader does inside the gate, the sooner a writer finds it empty.
         with LockFile(self._gate, write=True) as gate:
@@ -104,7 +105,8 @@ class AuthorityLock:
 
         Raises:
             LockTimeout: somebody held it alone all that time.
-            UnsafeEndpoint: a file of the lock cannot be opened, or is not ours alone.
+            UnsafeEndpoint: a file of the lock is not ours alone.
+            SystemWant: the disk or the kernel is in want of something.
         """
         return _tried(self.try_shared, time.monotonic() + wait_s, self._lock)
 
@@ -119,7 +121,8 @@ class AuthorityLock:
         Raises:
             LockTimeout: it was not free within that time.
             RecoveryRequired: the generation file holds no number.
-            UnsafeEndpoint: a file of the lock cannot be opened, or is not ours alone.
+            UnsafeEndpoint: a file of the lock is not ours alone.
+            SystemWant: the disk or the kernel is in want of something.
             OSError: the disk refused the new generation.
         """
         give_up = time.monotonic() + wait_s
@@ -141,7 +144,8 @@ class AuthorityLock:
 
         Raises:
             RecoveryRequired: the file holds no number.
-            UnsafeEndpoint: it cannot be opened, or is not ours alone.
+            UnsafeEndpoint: it is not ours alone.
+            SystemWant: the disk or the kernel is in want of something.
         """
         try:
             file = LockFile(self._generation, write=False)

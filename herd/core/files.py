@@ -1,7 +1,8 @@
 """Private folders and files of ours: made, checked, read, replaced and created, always 0600 or 0700.
 
 Above it is everything that keeps state; below it the kernel's descriptors. It does not know what a file
-holds or where state lies. A refusal names the path; a full or failing disk stays an `OSError`.
+holds or where state lies. A refusal names the path. What a disk refuses when something is written to it stays
+an `OSError`.
 """
 
 import os
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 from herd.core.errors import RecoveryRequired, UnsafeEndpoint
 from herd.core.modes import mode_refused
+from herd.core.refusals import refused
 
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
@@ -27,14 +29,15 @@ def private_folder(path: str) -> str:
 
     Raises:
         UnsafeEndpoint: it is relative, a link, no folder, somebody else's, not exactly 0700, or cannot be
-            made. Nothing that was there is changed.
+            made in such a place. Nothing that was there is changed.
+        SystemWant: the disk or the kernel is in want of something.
     """
     resolved = _resolved(path)
     try:
         _make(resolved)
         _check_folder(path, os.lstat(resolved))
     except OSError as error:
-        raise UnsafeEndpoint(f"folder {path!r} cannot be made or used: {error.strerror}") from error
+        raise refused(f"folder {path!r} cannot be made or used", error, resolved) from error
     return resolved
 
 
@@ -79,6 +82,7 @@ def read_private(path: str, limit: int) -> bytes | None:
     Raises:
         UnsafeEndpoint: it is a link, no regular file, somebody else's, open to others or hard linked.
         RecoveryRequired: it is larger than `limit`, in bytes.
+        SystemWant: the disk or the kernel is in want of something.
     """
     found = _read(path, None, limit)
     return found and found[0]
@@ -195,7 +199,7 @@ def _read(path: str, folder_fd: int | None, limit: int) -> tuple[bytes, os.stat_
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UnsafeEndpoint(f"file {path!r} cannot be opened safely: {error.strerror}") from error
+        raise refused(f"file {path!r} cannot be opened safely", error, path, folder_fd) from error
     try:
         found = _checked_file(path, folder_fd, fd)
         return _content(path, fd, limit, found.st_size), found

@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 
 from herd.core.errors import UnsafeEndpoint
 from herd.core.modes import mode_refused
+from herd.core.refusals import refused
 
 _ALWAYS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PRIVATE = 0o600
@@ -66,7 +67,8 @@ class LockFile:
 
     Raises:
         FileNotFoundError: it is absent and `write` is False.
-        UnsafeEndpoint: it cannot be opened, or is not ours alone.
+        UnsafeEndpoint: it is not ours alone, or its folder is missing.
+        SystemWant: the disk or the kernel is in want of something.
 
     *Resource handling*: use it as a context manager, or call `close`.
     """
@@ -92,7 +94,7 @@ class LockFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise UnsafeEndpoint(f"{self.path} cannot be locked: {error.strerror}") from error
+            raise refused(f"{self.path} cannot be locked", error, self.path) from error
         self.taken = True
         return True
 
@@ -101,7 +103,7 @@ class LockFile:
         try:
             fcntl.flock(self.number, operation)
         except OSError as error:
-            raise UnsafeEndpoint(f"{self.path} cannot be locked: {error.strerror}") from error
+            raise refused(f"{self.path} cannot be locked", error, self.path) from error
         self.taken = True
 
     def free(self) -> None:
@@ -145,7 +147,8 @@ def looked_at(path: str, told: Callable[[int], Told]) -> Told | None:
 
     Raises:
         FileNotFoundError: it is absent.
-        UnsafeEndpoint: it cannot be opened or locked, or is not ours alone.
+        UnsafeEndpoint: it is not ours alone.
+        SystemWant: the disk or the kernel is in want of something.
     """
     with _changing:  # so no fork of ours shares the file, and it need not stand among `_open_files`
         number = _opened(path, write=False)
@@ -156,7 +159,7 @@ def looked_at(path: str, told: Callable[[int], Told]) -> Told | None:
         except BlockingIOError:
             return told(number)
         except OSError as error:
-            raise UnsafeEndpoint(f"{path} cannot be locked: {error.strerror}") from error
+            raise refused(f"{path} cannot be locked", error, path) from error
         finally:
             os.close(number)
     return None
@@ -170,7 +173,7 @@ def _opened(path: str, *, write: bool) -> int:
             raise
         raise UnsafeEndpoint(f"{path} cannot be made: {error.strerror}") from error
     except OSError as error:
-        raise UnsafeEndpoint(f"{path} cannot be opened: {error.strerror}") from error
+        raise refused(f"{path} cannot be opened", error, path) from error
 
 
 def _existing_or_made(path: str) -> int:

@@ -17,6 +17,7 @@ from herd.core.authority_lock import AuthorityHold, AuthorityLock
 from herd.core.errors import InvalidParams, LockTimeout, RecoveryRequired, UnsafeEndpoint
 from herd.core.limits import LOCK_BUSY_MS, LOCK_PROBED_MS, OWNER_RECORD_BYTES
 from herd.core.lock_files import LockFile, check_lock_file, looked_at
+from herd.core.refusals import refused
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -82,7 +83,8 @@ class HeldLock:
 
         Raises:
             LockTimeout: somebody else holds it; `holder` is the owner record, or None where there is none.
-            UnsafeEndpoint: the file cannot be opened or locked, or is not ours alone.
+            UnsafeEndpoint: the file is not ours alone, or its folder is missing.
+            SystemWant: the disk or the kernel is in want of something.
         """
         held = cls(path)
         held._take(wait_ms)
@@ -151,7 +153,7 @@ class HeldLock:
             holder = state.owner._asdict() if state.owner else None
             raise LockTimeout(_busy(self.path, state.owner), holder=holder) from None
         except OSError as error:
-            raise UnsafeEndpoint(f"{self.path} cannot be opened or locked: {error.strerror}") from error
+            raise refused(f"{self.path} cannot be opened or locked", error, self.path) from error
         return True
 
     def _begin(self, number: int) -> None:
@@ -215,7 +217,8 @@ def probe(path: str, claim: Owner | None = None) -> LockState:
         claim: Who is said to hold it, elsewhere; it changes nothing but how fast the same is read.
 
     Raises:
-        UnsafeEndpoint: the file cannot be opened, or is not ours alone: nothing is known about the lock.
+        UnsafeEndpoint: the file is not ours alone: nothing is known about the lock.
+        SystemWant: the disk or the kernel is in want of something: likewise.
     """
     try:
         held = looked_at(path, lambda number: LockState(held=True, owner=_read_owner(number, claim)))
@@ -230,7 +233,8 @@ def wait_until_free(path: str) -> None:
     The lock may be taken again before the caller gets to it. An absent file is a free lock.
 
     Raises:
-        UnsafeEndpoint: the file cannot be opened or locked, or is not ours alone.
+        UnsafeEndpoint: the file is not ours alone.
+        SystemWant: the disk or the kernel is in want of something.
     """
     try:
         file = LockFile(path, write=False)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from herd.core.errors import NewerState, RecoveryRequired
 from herd.core.limits import MAILBOX_APPLICATION_ID, MAILBOX_VERSION
+from herd.mail.tables import lacking
 
 PRIVATE_MODE = 0o600
 """The mode of a mailbox and of its log."""
@@ -96,7 +97,7 @@ def require_sound(path: str) -> None:
         nullcontext(path) if log is None else _copied(path, log) as readable,
         closing(open_exclusively(readable)) as connection,
     ):
-        _quick_check(connection, path)
+        require_whole(connection, path)
 
 
 def require_openable(path: str, expected: Custody) -> None:
@@ -157,6 +158,22 @@ def damage_told(path: str) -> Iterator[None]:
         if getattr(fault, "sqlite_errorcode", 0) & 0xFF in _PASSING:
             raise
         raise RecoveryRequired(f"{path} is damaged: {fault}", path=path) from None
+
+
+def require_whole(connection: sqlite3.Connection, path: str) -> None:
+    """Check every page of an open mailbox, and that it has every table; `path` is what a refusal names.
+
+    Raises:
+        RecoveryRequired: it is damaged.
+        NewerState: a newer Herd wrote it.
+    """
+    _quick_check(connection, path)
+    with damage_told(path):
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        lost = lacking(connection)
+    _require_version(version, path)  # whose tables may be others
+    if lost:
+        raise RecoveryRequired(f"{path} is damaged: it lacks {', '.join(lost)}", path=path)
 
 
 def _require_version(version: int, path: str) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from herd.core.backoff import pause_ms
 from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError, InvalidRpc
+from herd.core.refusals import refusal_of
 from herd.mail import outbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
@@ -182,7 +183,10 @@ class Routes:
             outbox.require_answer(message, carried.receipt)
         except HerdError as refusal:
             return refusal
-        except Exception:  # noqa: BLE001 - logged; the message stays the head of its route and is tried again
+        except Exception as fault:  # noqa: BLE001 - logged; the message stays the head of its route and is tried again
+            refusal = refusal_of(fault) if isinstance(fault, OSError) else None
+            if refusal is not None and refusal.may_pass:
+                return refusal
             _log.exception("message.carry.failed")
             return InvalidRpc("carrying the message failed inside Herd")
         return carried

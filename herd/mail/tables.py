@@ -6,6 +6,9 @@ every change of a row's state takes the next value as its cursor, and `told` is 
 cursor up to which this session's host has been told receipts.
 """
 
+import sqlite3
+from contextlib import closing
+
 TABLES = """
 CREATE TABLE custody (
     only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -82,3 +85,32 @@ CREATE TABLE shown (
     shown_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
+
+
+def lacking(connection: sqlite3.Connection) -> list[str]:
+    """Give what an open mailbox lacks of these tables: a table, a column, or the one row of a table of one.
+
+    Raises:
+        sqlite3.Error: it cannot be read.
+    """
+    with closing(sqlite3.connect(":memory:")) as whole:
+        whole.executescript(TABLES)
+        wanted = _columns(whole)
+    found = _columns(connection)
+    tables = sorted({table for table, _ in wanted} - {table for table, _ in found})
+    lost = [f"its table {table}" for table in tables]
+    lost += [f"{table}.{column}" for table, column in sorted(wanted - found) if table not in tables]
+    return lost + [
+        f"the row of {table}"
+        for table in ("counter", "custody")
+        if table not in tables and not connection.execute(f"SELECT 1 FROM {table}").fetchone()  # noqa: S608
+    ]
+
+
+def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    return set(
+        connection.execute(
+            "SELECT tables.name, columns.name FROM sqlite_master AS tables,"
+            " pragma_table_info(tables.name) AS columns WHERE tables.type = 'table'"
+        )
+    )

@@ -120,6 +120,8 @@ class Call:
             if task is None or task.cancelling():
                 raise
             return refusal_result(_fault(name))
+        except OSError as fault:
+            return refusal_result(refusal_of(fault) or _fault(name))
         except Exception:  # noqa: BLE001 - `_fault` logs it, and no fault of one call ends the others
             return refusal_result(_fault(name))
 

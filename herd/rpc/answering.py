@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from herd.core.errors import FrameTooLarge, HerdError, InvalidRpc, QueueFull
 from herd.core.limits import RETRY_WHEN_FULL_MS
+from herd.core.refusals import refusal_of
 from herd.rpc import messages
 from herd.rpc.frames import encode
 from herd.rpc.messages import Notification, Request
@@ -30,8 +31,9 @@ class Handler(Protocol):
         """Carry out a request, in a task of its own.
 
         Raises:
-            HerdError: a refusal, which the caller is told. Any other exception is logged under an id, and
-                the caller is told that id alone.
+            HerdError: a refusal, which the caller is told.
+            OSError: what the disk or the kernel refused of a file; the caller is told the refusal that it is.
+            Exception: any other is logged under an id, and the caller is told that id alone.
         """
 
     def notification(self, connection: "Connection", method: str, params: dict[str, Any]) -> None:
@@ -134,6 +136,8 @@ class Answering:
             return await self._handler.request(self._connection, request.method, request.params)
         except HerdError as refusal:
             return refusal
+        except OSError as fault:
+            return _told(request, fault) or _fault(request)
         except asyncio.CancelledError:
             # Passed on if this task was cancelled. Otherwise something that the handler waited for was, and
             # the caller is owed an answer.
@@ -165,6 +169,14 @@ class Answering:
         except HerdError:
             bare = type(outcome)("the reason does not fit into a frame")
             return encode(messages.failure(request.id, bare), self._bounds.frame_bytes)
+
+
+def _told(request: Request, fault: OSError) -> HerdError | None:
+    """Give what the disk or the kernel refused, which is no fault of ours; None where it tells of no file."""
+    refusal = refusal_of(fault)
+    if refusal is not None:
+        _log.warning("rpc.request.refused method=%r reason=%s", request.method, refusal.message)
+    return refusal
 
 
 def _fault(request: Request) -> InvalidRpc:

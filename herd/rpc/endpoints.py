@@ -14,6 +14,7 @@ from typing import NamedTuple
 from herd.core.errors import AuthenticationFailed, PeerOffline, UnsafeEndpoint, UnsupportedPlatform
 from herd.core.limits import SOCKET_PATH_BYTES
 from herd.core.modes import mode_refused
+from herd.core.refusals import refused
 
 PRIVATE_FOLDER = 0o700
 """Mode of a folder that holds a socket."""
@@ -64,7 +65,7 @@ def checked_endpoint(path: str, instance_id: str) -> None:
     except ValueError:
         raise UnsafeEndpoint(f"{path!a} is no path") from None
     except OSError as error:
-        raise UnsafeEndpoint(f"{path} cannot be checked: {error.strerror}") from None
+        raise refused(f"{path} cannot be checked", error, path) from None
 
 
 def check_private_folder(path: str) -> None:

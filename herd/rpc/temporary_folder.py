@@ -9,7 +9,7 @@ import os
 import tempfile
 from typing import NamedTuple
 
-from herd.core.errors import UnsafeEndpoint
+from herd.core.refusals import refused
 from herd.rpc.endpoints import PRIVATE_FOLDER
 
 _log = logging.getLogger(__name__)
@@ -36,18 +36,19 @@ def make_temporary_folder(parent: str) -> TemporaryFolder:
     """Make a folder in a place that others may write to, and lock it.
 
     Raises:
-        UnsafeEndpoint: it cannot be made or locked.
+        UnsafeEndpoint: it cannot be made there or locked.
+        SystemWant: the disk or the kernel is in want of something.
     """
     try:
         path = tempfile.mkdtemp(prefix="herd-", dir=os.path.realpath(parent))
         os.chmod(path, PRIVATE_FOLDER)  # whatever the umask took away, or a setgid parent added
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise UnsafeEndpoint(f"no folder for a socket can be made in {parent}: {error.strerror}") from None
+        raise refused(f"no folder for a socket can be made in {parent}", error, parent) from None
     folder = TemporaryFolder(path, descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         folder.remove()
-        raise UnsafeEndpoint(f"{path} cannot be locked: {error.strerror}") from None
+        raise refused(f"{path} cannot be locked", error, path) from None
     return folder

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from herd.core.errors import PeerOffline, UnsafeEndpoint
 from herd.core.limits import CONNECT_PAUSE_MS, SOCKET_PATH_BYTES
+from herd.core.refusals import mending, refused
 from herd.rpc.accepting import Accepted, Accepting, Credentials
 from herd.rpc.endpoints import (
     PRIVATE_SOCKET,
@@ -73,7 +74,7 @@ class Listener:
                 probe.connect(self.path)
                 pid, uid, _ = peer_credentials(probe)
             except OSError as error:
-                raise UnsafeEndpoint(f"{self.path} does not answer: {error.strerror}") from None
+                raise refused(f"{self.path} does not answer", error, self.path) from None
         if (pid, uid) != (os.getpid(), os.geteuid()):
             raise UnsafeEndpoint(f"process {pid} of user {uid} answers at {self.path}")
 
@@ -198,7 +199,7 @@ def _listening(path: str, folder: TemporaryFolder | None, credentials: Credentia
         if bound is not None and is_still(path, bound):
             os.unlink(path)
         if isinstance(error, OSError):
-            raise UnsafeEndpoint(f"{path} cannot be bound: {error.strerror}") from None
+            raise refused(f"{path} cannot be bound", error, path) from None
         raise
 
 
@@ -211,7 +212,9 @@ async def _connect(sock: socket.socket, path: str) -> None:
         except BlockingIOError:
             await asyncio.sleep(CONNECT_PAUSE_MS / 1_000)
         except OSError as error:
-            kind = UnsafeEndpoint if error.errno in {errno.EPROTOTYPE, errno.EACCES} else PeerOffline
-            raise kind(f"{path} cannot be connected: {error.strerror}") from None
+            text = f"{path} cannot be connected"
+            if error.errno in {errno.EPROTOTYPE, errno.EACCES} or mending(error):
+                raise refused(text, error, path) from None
+            raise PeerOffline(f"{text}: {error.strerror}") from None
         else:
             return

@@ -482,7 +482,10 @@ def test_a_wrong_use_of_a_command_is_told_with_its_usage(machine: Machine, words
     shown = machine.shell.run(*words)
 
     assert (shown.status, shown.stdout) == (2, b"")
-    assert shown.stderr.startswith("usage: herd ")
+    assert shown.stderr.startswith("herd: INVALID_PARAMS: ")
+    assert "\n  usage: herd " in shown.stderr
+    as_json = machine.shell.run(*words, "--json")
+    assert (as_json.status, as_json.refusal["code"]) == (2, "INVALID_PARAMS")
 
 
 def test_help_names_every_command_and_an_unknown_one_is_a_wrong_use(machine: Machine):

@@ -432,3 +432,15 @@ def test_a_person_sees_the_output_in_the_terminal_itself(machine: Machine):
     assert b"red" in shown
     assert b"\x1b" not in shown
     assert b"\x07" not in shown
+
+
+def test_the_status_of_a_pending_message_is_asked_for_and_not_read_from_yesterday(machine: Machine):
+    alice = machine.session("claude", "alice", name="alice")
+    os.kill(alice.pid, signal.SIGSTOP)
+    message_id = machine.shell.run("send", "alice", "later", "--json").json["message_id"]
+    os.kill(alice.pid, signal.SIGCONT)
+    with machine.shell.start("inbox", "--wait"):  # which carries what is pending, and is interrupted then
+        [message] = read(alice)
+
+    assert message["message_id"] == message_id
+    assert machine.shell.run("status", message_id, "--json").json["state"] == "accepted"
