@@ -34,24 +34,28 @@ class Client:
         layout: The folders of this machine.
         record: The instance to talk to.
         command: Whether a person's command line is asking: it may name whatever resolves now.
+        wait_s: Seconds until connecting and proving count as unanswered.
 
     Raises:
         PeerOffline: nobody listens there any more.
         HerdError: the socket is not safe, or the token was refused.
     """
 
-    def __init__(self, layout: Layout, record: Record, *, command: bool = True) -> None:
+    def __init__(
+        self, layout: Layout, record: Record, *, command: bool = True, wait_s: float = CLIENT_S
+    ) -> None:
         checked_endpoint(record.endpoint, record.instance_id)
         token = read_private(layout.token(record.key), TOKEN_BYTES)
         if token is None:
             raise NoSession("the session's token is gone; its coordinator has ended")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(CLIENT_S)
+        self._socket.settimeout(wait_s)
         self._buffer = b""
         self._last_id = 0
         try:
             self._socket.connect(record.endpoint)
-            self.request("session.authenticate", {"token": token.decode(), "command": command})
+            proof = {"token": token.decode(), "command": command}
+            self.request("session.authenticate", proof, wait_s=wait_s)
         except (OSError, DeliveryUnknown) as fault:  # nothing was asked for yet that could have been done
             self.close()
             raise PeerOffline(f"the session's coordinator does not answer: {fault}") from fault

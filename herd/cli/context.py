@@ -10,7 +10,7 @@ from herd.core import config
 from herd.core.config import Settings
 from herd.core.errors import InvalidParams
 from herd.core.identity import SessionName
-from herd.core.paths import Layout, open_layout
+from herd.core.paths import Layout, layout_below, open_layout
 from herd.presence.record import Record
 from herd.presence.registry import Registry
 
@@ -27,8 +27,14 @@ class Context(NamedTuple):
     registry: Registry
 
     def caller(self, name: str | None) -> Caller:
-        """Find the session that the command acts for; see `find_caller`."""
-        return find_caller(self.registry, process_tree(), self.environ, name)
+        """Find the session that the command acts for; see `find_caller`.
+
+        Its folders are there afterwards: whoever has no session leaves nothing behind.
+        """
+        caller = find_caller(self.registry, process_tree(), self.environ, name)
+        if not os.path.lexists(self.layout.root):
+            open_layout(self.settings.home)
+        return caller
 
     def living(self, session: SessionName) -> Record | None:
         """Give the record of a session's running instance."""
@@ -61,8 +67,11 @@ class Context(NamedTuple):
         )
 
 
-def open_context() -> Context:
-    """Read the settings and open the folders.
+def open_context(*, make: bool = False) -> Context:
+    """Read the settings and check the folders.
+
+    Args:
+        make: Make the folder of this machine at once where it is not there; else `Context.caller` makes it.
 
     Raises:
         HerdError: a setting or a folder is not usable; the message names it.
@@ -75,7 +84,9 @@ def open_context() -> Context:
             f"the data root {as_text(settings.home)} has a name that this locale cannot spell",
             hint="Set HERD_HOME to a name of UTF-8 text, or use a UTF-8 locale (LC_ALL=C.UTF-8).",
         )
-    layout = open_layout(settings.home)
+    layout = layout_below(settings.home)
+    if make or os.path.lexists(layout.root):
+        layout = open_layout(settings.home)
     return Context(environ, settings, layout, Registry(layout))
 
 

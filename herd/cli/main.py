@@ -12,6 +12,7 @@ from typing import NoReturn
 from herd.cli import output
 from herd.core.build import check_shadowing
 from herd.core.errors import DONE, INTERNAL, HerdError, InvalidParams, RecoveryRequired
+from herd.core.refusals import mending
 from herd.core.version import VERSION
 
 COMMANDS = {
@@ -136,7 +137,8 @@ def _unusable(fault: OSError) -> HerdError:
     where = "" if file is None else f"{file}: "
     return RecoveryRequired(
         f"{where}{fault.strerror or fault}",
-        hint=mending(fault) or "Free space, or mend what holds the data root; nothing that was accepted is lost.",
+        hint=mending(fault)
+        or "Free space, or mend what holds the data root; nothing that was accepted is lost.",
     )
 
 

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if (options.host is None) != (options.session is None):
         raise InvalidParams("--host and --session are given together, or neither")
     _require_streams()
-    context = open_context()
+    context = open_context(make=True)
     with suppress(asyncio.CancelledError):  # by a signal, after everything has ended in order
         asyncio.run(serve(context, options))
     return 0

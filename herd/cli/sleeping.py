@@ -9,6 +9,7 @@ from herd.coordinator.delivery import shape_message
 from herd.core.clock import SystemClock
 from herd.core.errors import HerdError, SessionHeld, UnknownTarget
 from herd.core.identity import target_of
+from herd.core.limits import HANDOVERS
 from herd.core.text import printable
 from herd.mail import inbox, outbox
 from herd.mail.outbox import Outgoing
@@ -53,7 +54,9 @@ def waiting_in(context: Context, target: str) -> dict[str, Any]:
 
     def work(connection: sqlite3.Connection, _: SessionFile) -> dict[str, Any]:
         messages = [shape_message(row) for row in inbox.undelivered(connection)]
-        return {"messages": messages, "unreadable": inbox.unreadable(connection), "more": False}
+        answer = {"messages": messages, "unreadable": inbox.unreadable(connection), "more": False}
+        set_aside = [row.message_id for row in inbox.lying(connection) if row.handovers >= HANDOVERS]
+        return {**answer, "set_aside": set_aside} if set_aside else answer
 
     found = look(context.layout, key_of(context, target), work)
     return found or {"messages": [], "unreadable": [], "more": False}

@@ -98,6 +98,8 @@ class AdapterApi:
             coordinator = self._sessions.current()
         self._served.add(coordinator)
         self._connection = connection  # only now: another request may have come while this one waited
+        if method in _OF_PRESENCE:
+            coordinator.renew()
         result: dict[str, Any] = await call(self, coordinator, wanted)
         return result
 
@@ -193,7 +195,9 @@ class AdapterApi:
 
     async def _waiting(self, coordinator: "Coordinator", _: Nothing) -> dict[str, Any]:
         rows, unreadable, more = await coordinator.delivery.waiting()
-        return {"messages": [shape_message(row) for row in rows], "unreadable": unreadable, "more": more}
+        set_aside = await coordinator.delivery.set_aside()
+        answer = {"messages": [shape_message(row) for row in rows], "unreadable": unreadable, "more": more}
+        return {**answer, "set_aside": set_aside} if set_aside else answer
 
     async def _drain(self, coordinator: "Coordinator", params: DrainParams) -> dict[str, Any]:
         return (await coordinator.delivery.drain(self, params.most))._asdict()
@@ -214,6 +218,9 @@ class AdapterApi:
     async def _cancel(self, coordinator: "Coordinator", params: MessageParams) -> dict[str, Any]:
         return shape_status(await coordinator.cancel(params.message_id))
 
+
+_OF_PRESENCE = frozenset({"session.update", "session.whoami", "session.list", "session.send"})
+"""The calls that show or change that the session is there, and so notice where its record was removed."""
 
 _METHODS: dict[str, tuple[type[Params], Any]] = {
     "session.update": (UpdateParams, AdapterApi._update),  # noqa: SLF001 - the table of this class

@@ -1,10 +1,14 @@
-"""The authority lock on the event loop: held shared around a verdict and the commit that rests on it."""
+"""The authority lock on the event loop: held shared around a verdict and the commit that rests on it.
+
+Where the disk or the kernel refuses the lock, nothing can be judged, and whoever owns the health is told.
+"""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from herd.core.authority_lock import AuthorityHold, AuthorityLock
+from herd.core.errors import SystemWant
 from herd.core.paths import Layout
 from roles.eligibility import Judge
 from roles.model import Party, require
@@ -16,9 +20,13 @@ class Authority:
     Args:
         layout: Where the lock lies.
         judge: Turns evidence into a verdict.
+        wants: Told, in whatever thread, why the lock cannot be had for want of something.
     """
 
-    def __init__(self, layout: Layout, judge: Judge) -> None:
+    def __init__(
+        self, layout: Layout, judge: Judge, wants: Callable[[SystemWant], object] = lambda _: None
+    ) -> None:
+        self._wants = wants
         self._lock = AuthorityLock(layout.authority_lock, layout.authority_gate, layout.authority_generation)
         self.judge = judge
 
@@ -30,10 +38,13 @@ class Authority:
 
         Raises:
             LockTimeout: a change holds it for too long.
+            SystemWant: the disk or the kernel refuses it for want of something.
         """
-        hold = self._lock.try_shared()
-        if hold is not None:
-            return hold
+        with self._wanting():
+            hold = self._lock.try_shared()
+            return hold if hold is not None else await self._waited()
+
+    async def _waited(self) -> AuthorityHold:
         waiting = asyncio.ensure_future(asyncio.to_thread(self._lock.shared))
         try:
             return await asyncio.shield(waiting)
@@ -49,10 +60,21 @@ class Authority:
         Raises:
             EligibilityDenied, EligibilityUnverified: by the verdict.
             LockTimeout: a change holds the lock for too long.
+            SystemWant: the disk or the kernel refuses it for want of something.
         """
-        with self._lock.shared():
+        with self._wanting():
+            hold = self._lock.shared()
+        with hold:
             require(self.judge.verdict(sender, target))
             yield
+
+    @contextmanager
+    def _wanting(self) -> Iterator[None]:
+        try:
+            yield
+        except SystemWant as fault:
+            self._wants(fault)
+            raise
 
 
 def _given_back(waiting: "asyncio.Future[AuthorityHold]") -> None:

@@ -21,6 +21,7 @@ from herd.core.errors import (
     SessionHeld,
 )
 from herd.core.identity import TERMINAL, SessionName
+from herd.core.refusals import refusal_of
 
 _log = logging.getLogger("herd.coordinator.binding")
 
@@ -199,9 +200,12 @@ def _as_refusal(fault: BaseException) -> HerdError:
         fault = fault.exceptions[0]
     if isinstance(fault, HerdError):
         return fault
-    if isinstance(fault, OSError) and (refusal := refusal_of(fault)) is not None:
-        return type(refusal)(f"the session cannot be opened now: {refusal.message}", hint=refusal.next_step)
-    _log.error("session.failed", exc_info=fault)
+    known = refusal_of(fault) if isinstance(fault, OSError) else None
+    if known is None:
+        _log.error("session.failed", exc_info=fault)
     if isinstance(fault, OSError):
-        return RecoveryRequired(f"the session cannot be opened now: {fault.strerror or fault}")
+        where = f"{fault.filename}: " if fault.filename is not None else ""
+        hint = known.next_step if known else None
+        text = f"the session cannot be opened now: {where}{fault.strerror or fault}"
+        return RecoveryRequired(text, hint=hint)
     return InvalidRpc("the session ended by a fault inside Herd")

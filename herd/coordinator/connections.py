@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.tasks import Tasks
-from herd.core.errors import DeliveryUnknown, PeerOffline, QueueFull, UnsupportedProtocol
+from herd.core.errors import (
+    AuthenticationFailed,
+    DeliveryUnknown,
+    PeerOffline,
+    QueueFull,
+    UnsupportedProtocol,
+)
 from herd.core.limits import PROTOCOL_VERSION, RETRY_WHEN_FULL_MS, Limits
 from herd.presence.record import Record
 from herd.presence.registry import Registry
@@ -51,6 +57,7 @@ class Connections:
         tasks: Runs the connections.
         limits: The bounds in force.
         connected: Told each newly proved peer.
+        unknown: Called when a peer that was dialled does not know this instance.
     """
 
     def __init__(
@@ -63,7 +70,9 @@ class Connections:
         *,
         limits: Limits,
         connected: Callable[[Peer], None],
+        unknown: Callable[[], None] = lambda: None,
     ) -> None:
+        self._unknown = unknown
         self._identity = identity
         self._nonces = nonces
         self._registry = registry
@@ -166,6 +175,9 @@ class Connections:
                 hello = await connection.request("peer.hello", handshake.hello())
                 proof = handshake.authenticate(hello)
                 handshake.finish(await connection.request("peer.authenticate", proof))
+        except AuthenticationFailed:
+            self._unknown()
+            raise
         except (TimeoutError, DeliveryUnknown):
             raise PeerOffline("that session's socket did not complete a handshake in time") from None
 

@@ -97,7 +97,8 @@ class Coordinator(Joined):
 
     async def stop(self) -> None:
         """Withdraw, settle what runs, close, and leave no record and no socket behind."""
-        self.withdraw()
+        if self._presenting is not None:
+            self._presenting.end()
         self.delivery.end()
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
@@ -153,6 +154,11 @@ class Coordinator(Joined):
         if activity is not None:
             self.attention.reported(activity)
 
+    def renew(self) -> None:
+        """See `Joined.renew`."""
+        if self._presenting is not None:
+            self._presenting.renew(listed=self.health.fault is None)
+
     def show_undrained(self, since: int | None) -> None:
         """See `Joined.show_undrained`."""
         if self._presenting is not None:
@@ -179,6 +185,7 @@ class Coordinator(Joined):
         """See `Joined.restore`."""
         assert self._presenting is not None, "start() came first"
         self.listening.require()
+        (await self.authority.hold()).release()
         await self._look_back()
         if self.mailbox.custody_id is not None:
             # A change: SQLite writes nothing for a value that stays as it is, and a full disk would not show.
@@ -235,7 +242,7 @@ class Coordinator(Joined):
         connection = Connection(reader, writer, door, limits=self.opening.limits)
         deadline = asyncio.get_running_loop().call_later(
             self.opening.limits.handshake_ms / 1000,
-            lambda: None if door.proved(connection) else connection.finish(),
+            lambda: None if door.proved(connection) else connection.shut_out(),
         )
         try:
             await connection.run()

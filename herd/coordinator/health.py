@@ -41,6 +41,7 @@ class Health:
         self._restored = restored
         self._clock = clock
         self._jitter = jitter
+        self._loop = asyncio.get_running_loop()
         self._lost = asyncio.Event()
         self._sooner = asyncio.Event()
         self._trying = False
@@ -71,6 +72,10 @@ class Health:
             self.fault = fault
         self._withdraw()
         self._lost.set()
+
+    def observed_in_thread(self, fault: HerdError) -> None:
+        """Take note of a fault from any thread, in the next turn of the loop."""
+        self._loop.call_soon_threadsafe(self.observed, fault)
 
     def hasten(self) -> None:
         """Try again at once."""

@@ -62,7 +62,6 @@ class Joined(ABC):
         self.identity = Identity(self.own.instance_id, KeyPair.generate())
         self.nonces = NonceMemory(opening.clock)
         self.registry = Registry(opening.layout)
-        self.authority = Authority(opening.layout, opening.judge)
         self._join_surroundings()
         self._join_mail(file)
         self._join_carrying()
@@ -71,6 +70,10 @@ class Joined(ABC):
     @abstractmethod
     def withdraw(self) -> None:
         """Take the presence back."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Put this session on record again where its record was removed."""
 
     @abstractmethod
     async def restore(self) -> None:
@@ -139,6 +142,7 @@ class Joined(ABC):
         clock, jitter = opening.clock, opening.jitter
         self.taking = Lanes()
         self.health = Health(self.withdraw, self.restore, self.restored, clock=clock, jitter=jitter)
+        self.authority = Authority(opening.layout, opening.judge, self.health.observed_in_thread)
         self.waiting = Waiting(opening.layout.peers, self.retry, clock=clock)
         self.listening = Listening(
             opening.layout, self.own.instance_id, opening.limits, self.accepted, clock=clock, jitter=jitter
@@ -151,6 +155,7 @@ class Joined(ABC):
             self.tasks,
             limits=opening.limits,
             connected=self.connected,
+            unknown=self.renew,
         )
 
     def _join_mail(self, file: SessionFile) -> None:

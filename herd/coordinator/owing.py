@@ -12,6 +12,7 @@ from herd.coordinator.tasks import Tasks
 from herd.core.backoff import pause_ms
 from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError
+from herd.core.refusals import refusal_of
 from herd.mail import inbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox

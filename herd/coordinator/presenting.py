@@ -10,9 +10,11 @@ from herd.coordinator.own import Own
 from herd.coordinator.tasks import Tasks
 from herd.core.build import running_build
 from herd.core.errors import HerdError, RecoveryRequired
+from herd.core.files import private_folder
 from herd.core.limits import CWD_CHARACTERS
 from herd.core.locks import Owner
 from herd.core.processes import start_token
+from herd.core.refusals import mending
 from herd.presence.publisher import Instance, Publisher
 from herd.presence.record import Presence, clipped
 from herd.rpc.handshake import Identity
@@ -49,11 +51,27 @@ class Presenting:
         self._activity: str | None = None
         self._since: int | None = None
         self._undrained: int | None = None
+        self._over = False
 
     def publish(self) -> None:
         """Begin a new generation with what is known now, and look the labels up behind it."""
         self._write(lambda: self._publisher.publish(self._presence()))
         self._tasks.create_task(self._enrich())
+
+    def renew(self, *, listed: bool) -> None:
+        """Put the session on record again where somebody removed its record; one stat where nobody did.
+
+        Args:
+            listed: Whether with a presence, under a new claim; without one while it is unhealthy.
+        """
+        if self._over or self._publisher.on_record:
+            return
+        _log.warning("presence.record.gone")
+        self._write(lambda: private_folder(self._opening.layout.peers))
+        if listed:
+            self.publish()
+        else:
+            self.announce()
 
     def announce(self) -> None:
         """Put the instance on record without a presence: it can be shaken hands with, and is not listed."""
@@ -65,6 +83,11 @@ class Presenting:
             self._publisher.withdraw()
         except (OSError, HerdError) as fault:
             _log.warning("presence.withdraw.failed", extra={"reason": str(fault)})
+
+    def end(self) -> None:
+        """Withdraw for good: nothing puts the session on record again."""
+        self._over = True
+        self.withdraw()
 
     def moved(self, endpoint: str) -> None:
         """Note that the instance listens elsewhere now."""

@@ -191,6 +191,13 @@ class RecoveryRequired(HerdError):
     )
 
 
+class SystemWant(RecoveryRequired):
+    """The disk or the kernel refuses for want of something, and that passes once it is mended.
+
+    On the wire it is `RECOVERY_REQUIRED`, as its parent is; here it says that trying again later can help.
+    """
+
+
 class InvalidParams(HerdError):
     """A parameter or setting is missing, extra, mistyped or out of range; the message names it."""
 

@@ -32,7 +32,7 @@ def private_folder(path: str) -> str:
             made in such a place. Nothing that was there is changed.
         SystemWant: the disk or the kernel is in want of something.
     """
-    resolved = _resolved(path)
+    resolved = resolved_folder(path)
     try:
         _make(resolved)
         _check_folder(path, os.lstat(resolved))
@@ -48,7 +48,7 @@ def checked_folder(path: str) -> os.stat_result:
         UnsafeEndpoint: it is no private folder of ours.
         OSError: it cannot be examined; `FileNotFoundError` where there is none.
     """
-    found = os.lstat(_resolved(path))
+    found = os.lstat(resolved_folder(path))
     _check_folder(path, found)
     return found
 
@@ -151,7 +151,12 @@ def create_private(path: str, data: bytes) -> bool:
         return True
 
 
-def _resolved(path: str) -> str:
+def resolved_folder(path: str) -> str:
+    """Give the path of a folder with its ancestors resolved, as `private_folder` does; nothing is looked at.
+
+    Raises:
+        UnsafeEndpoint: it is relative, or does not end in a name.
+    """
     folder, name = os.path.split(path.rstrip("/"))
     # A final slash or dot would make the kernel follow a link that lstat is meant to see.
     if not path.startswith("/") or "\0" in path or name in ("", ".", ".."):

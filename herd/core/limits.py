@@ -23,7 +23,8 @@ class Limits(NamedTuple):
     acknowledgement_ms: int = 2_000
     """Milliseconds until an unanswered request counts as `DELIVERY_UNKNOWN`."""
     automatic_replies: int = 8
-    """Greatest depth of what a session sends without a person's prompt since it was handed a message."""
+    """Greatest depth of what a session that an adapter drives sends without a person's prompt since it was
+    handed a message."""
     wakes_per_hour: int = 20
     """Times in an hour that mail may wake an idle session."""
 
@@ -252,7 +253,7 @@ LOOK_AGAIN_MS = 20
 """Milliseconds before a command looks again who coordinates the terminal session."""
 
 CONFIRM_MESSAGES = 64
-"""Messages that one `session.confirm` names."""
+"""Messages that `herd inbox` confirms by one call: it names what it has shown in parts of this size."""
 
 LINE_CHARACTERS = 4_096
 """Characters of one line in which a command shows a refusal or a finding."""
@@ -270,7 +271,7 @@ CARRY_S = 5
 """Seconds `herd send` gives a terminal's message to be accepted, since nobody carries it afterwards."""
 
 CONFIRMED_AT_ONCE = 1_024
-"""Messages that one `session.confirm` names."""
+"""Messages that one `session.confirm` or `session.release` may name; more are refused."""
 
 RECEIPTS_SEEN = 1_024
 """Messages of which a session's narrowed reads remember the receipt that they gave last."""
@@ -319,3 +320,9 @@ INBOX_PUSH_S = 1
 
 HOST_SETTINGS_BYTES = 1_048_576
 """Bytes read of a host's settings; what is behind them makes the file count as unreadable."""
+
+DISK_FREE_BYTES = 16_777_216
+"""Bytes free to this user on the data root's disk, below which `herd doctor` says that it is nearly full."""
+
+DOCTOR_ANSWER_S = 5
+"""Seconds `herd doctor` gives a running session to say what waits in it."""

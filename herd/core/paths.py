@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from herd.core.errors import InvalidParams, UnsafeEndpoint, UnsupportedPlatform
-from herd.core.files import private_folder
+from herd.core.files import private_folder, resolved_folder
 from herd.core.filesystems import MOUNTINFO, require_local_locks
 from herd.core.identity import is_session_key
 from herd.core.limits import MACHINE_ID_BYTES
@@ -134,6 +134,16 @@ def open_layout(
     for folder in (layout.peers, layout.locks, layout.run, layout.sessions, layout.hooks):
         private_folder(folder)
     return layout
+
+
+def layout_below(home: str, machine: str | None = None) -> Layout:
+    """Give the paths that `open_layout` would, and neither make nor check anything.
+
+    Raises:
+        UnsafeEndpoint: the data root is given by no absolute path that ends in a name.
+    """
+    named = machine_folder(machine_id()[0] if machine is None else machine)
+    return Layout(os.path.join(resolved_folder(home), named))
 
 
 def machine_folder(machine: str) -> str:

@@ -1,7 +1,8 @@
 """Which process has a file locked by its records, as SQLite locks a database: asked, never taken.
 
-The flocks of `herd.core.locks` stand on files beside what they guard, and such a file can be removed. The lock
-that SQLite itself holds stands on the database, so it also tells of whoever has that open without a flock.
+The flocks of `herd.core.locks` stand on files beside what they guard, and such a file can be removed. The
+lock that SQLite itself holds stands on the database, so it also tells of whoever has that open without a
+flock.
 """
 
 import fcntl

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 
-from herd.core.errors import HerdError, RecoveryRequired, UnsafeEndpoint
+from herd.core.errors import HerdError, RecoveryRequired, SystemWant, UnsafeEndpoint
 
 _THEN = "; nothing that was accepted is lost, and it goes on then."
 _SPACE = "Free space on the disk that holds it" + _THEN
@@ -23,14 +23,8 @@ _WANTS: dict[int, str] = {
 }
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
 _MISPLACED = (errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
-_OURS = 0o700
-
-
-class SystemWant(RecoveryRequired):
-    """The disk or the kernel refuses for want of something, and that passes once it is mended.
-
-    On the wire it is `RECOVERY_REQUIRED` as its parent; here it tells whoever opens a file to try again later.
-    """
+_FOLDER = 0o700
+_FILE = 0o600
 
 
 def mending(fault: OSError) -> str | None:
@@ -91,14 +85,14 @@ def _is_ours(path: str, folder_fd: int | None) -> bool:
     if found.st_uid != os.geteuid():
         return False
     if stat.S_ISDIR(found.st_mode):
-        return mode & _OURS == _OURS
-    return stat.S_ISREG(found.st_mode) and mode == 0o600 and found.st_nlink <= 1
+        return mode & _FOLDER == _FOLDER
+    return stat.S_ISREG(found.st_mode) and mode == _FILE and found.st_nlink <= 1
 
 
 def _nearest(path: str, folder_fd: int | None) -> os.stat_result:
     while True:
         try:
-            return os.stat(path, dir_fd=folder_fd, follow_symlinks=False)
+            return os.lstat(path, dir_fd=folder_fd)
         except FileNotFoundError:
             above = os.path.dirname(path) or "."
             if above == path:

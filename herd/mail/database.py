@@ -39,6 +39,8 @@ class Database:
     Args:
         connection: Open, in autocommit mode; this object closes it.
         committed: Told after each batch, in the event loop: None, or the error that stopped the commit.
+        standing: Called in the worker thread before each commit; raises where the file is no longer the one
+            at its path, and then nothing of the batch is stored.
         step: Called in the worker thread around each commit; a fault test kills or raises there.
 
     Resource handling: `close` waits for what was handed in before. The thread is a daemon, so that a
@@ -50,10 +52,12 @@ class Database:
         connection: sqlite3.Connection,
         *,
         committed: Callable[[BaseException | None], None] = lambda _: None,
+        standing: Callable[[], None] = lambda: None,
         step: Step = no_step,
     ) -> None:
         self._connection = connection
         self._committed = committed
+        self._standing = standing
         self._step = step
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
@@ -70,6 +74,7 @@ class Database:
 
         Raises:
             sqlite3.Error: the commit failed, and nothing of the transaction is stored.
+            HerdError: the file is no longer where it was opened; likewise.
             Exception: whatever `work` raised; then nothing of it is stored.
         """
         return await self.start(work)
@@ -129,6 +134,9 @@ class Database:
             connection.execute("BEGIN IMMEDIATE")
             outcomes = [self._run_one(job) for job in batch] if len(batch) > 1 else self._run_alone(batch[0])
             self._step(COMMIT_BEFORE)
+            # Before, so that what is refused is not stored either. Whoever takes the file away between this
+            # and the answer may as well do so just after it.
+            self._standing()
             connection.execute("COMMIT")
             self._step(COMMIT_AFTER)
         except BaseException as fault:  # noqa: BLE001 - the thread must outlive any fault and tell it

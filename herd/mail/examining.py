@@ -68,18 +68,22 @@ def examine(layout: Layout, file: SessionFile) -> Examined | None:
     key = file.session.key
     path = layout.mailbox(key)
     if file.custody_id is None and not os.path.lexists(path):
+        with _held_shared(layout.mailbox_lock(key)):
+            pass  # a visitor may be making it
         if os.path.lexists(path + "-wal"):
             raise RecoveryRequired(f"{path}-wal is there without its mailbox", path=path + "-wal")
         return None
-    with _copied_under_lock(layout.mailbox_lock(key), path) as copy:
-        with closing(open_exclusively(copy)) as connection:
-            require_whole(connection, path)
-            if file.custody_id is None:
-                _require_unused(connection, path)
-                return None
-            require_custody(connection, path, Custody(file.custody_id, key))
-            with damage_told(path):
-                return _counted(connection)
+    with (
+        _copied_under_lock(layout.mailbox_lock(key), path) as copy,
+        closing(open_exclusively(copy)) as connection,
+    ):
+        require_whole(connection, path)
+        if file.custody_id is None:
+            _require_unused(connection, path)
+            return None
+        require_custody(connection, path, Custody(file.custody_id, key))
+        with damage_told(path):
+            return _counted(connection)
 
 
 def _counted(connection: sqlite3.Connection) -> Examined:
@@ -104,7 +108,7 @@ def _require_unused(connection: sqlite3.Connection, path: str) -> None:
 
 @contextmanager
 def _copied_under_lock(lock: str, path: str) -> Iterator[str]:
-    with _place() as place:
+    with _place(path) as place:
         with _held_shared(lock):
             require_mailbox(path)
             opener = opener_of(path)
@@ -121,11 +125,19 @@ def _copied_under_lock(lock: str, path: str) -> Iterator[str]:
 
 
 @contextmanager
-def _place() -> Iterator[str]:
-    # In memory where the system has that: no text is written to a disk, and a full one hinders nothing.
-    parent = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
+def _place(path: str) -> Iterator[str]:
+    # In memory where there is room: no text is written to a disk, and a full one hinders nothing.
+    size = sum(os.stat(one).st_size for one in (path, path + "-wal") if os.path.isfile(one))
+    parent = _MEMORY if _has_room(_MEMORY, 2 * size) else tempfile.gettempdir()
     with tempfile.TemporaryDirectory(prefix="herd-check-", dir=parent) as place:
         yield place
+
+
+def _has_room(folder: str, size: int) -> bool:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return False
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize > size
 
 
 @contextmanager

@@ -9,13 +9,15 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from herd.core.errors import HerdError, PeerOffline, RecoveryRequired
+from herd.core.errors import HerdError, PeerOffline, RecoveryRequired, SystemWant
 from herd.core.paths import Layout
+from herd.core.refusals import mending
 from herd.mail.database import FAULTS_OF_WORK, Database, Work
 from herd.mail.mailbox_file import open_mailbox
 from herd.mail.mailbox_proof import require_sound
+from herd.mail.standing import Standing
 from herd.mail.steps import Step, no_step
 from herd.presence.session_file import SessionFile, read_session_file
 
@@ -23,6 +25,12 @@ Result = TypeVar("Result")
 After = TypeVar("After")
 
 _log = logging.getLogger("herd.mail.mailbox")
+
+
+class _Connected(NamedTuple):
+    connection: sqlite3.Connection
+    custody_id: str
+    standing: Standing
 
 
 class Mailbox:
@@ -49,7 +57,7 @@ class Mailbox:
         self._step = step
         self._database: Database | None = None
         self._opening = asyncio.Lock()
-        self._connecting: asyncio.Future[tuple[sqlite3.Connection, str]] | None = None
+        self._connecting: asyncio.Future[_Connected] | None = None
         self._refusal: HerdError | None = None
         self._closed = False
         self.custody_id: str | None = file.custody_id
@@ -69,7 +77,8 @@ class Mailbox:
         """Run one transaction, making the mailbox first where there is none.
 
         Raises:
-            RecoveryRequired: the mailbox cannot be used or written; nothing of the transaction is stored.
+            RecoveryRequired: the mailbox cannot be used or written, or is no longer the file that was opened;
+                nothing of the transaction is stored.
             PeerOffline: this mailbox was closed, because its coordinator has ended.
             HerdError: what `work` itself refused.
         """
@@ -138,8 +147,8 @@ class Mailbox:
         async with self._opening:
             if self._connecting is not None:
                 with suppress(HerdError, OSError, sqlite3.Error):
-                    connection, _ = await self._connecting
-                    await asyncio.to_thread(connection.close)
+                    connected = await self._connecting
+                    await asyncio.to_thread(connected.connection.close)
                 self._connecting = None
         if self._database is not None:
             await self._database.close()
@@ -165,8 +174,8 @@ class Mailbox:
             self._connecting = asyncio.get_running_loop().run_in_executor(None, self._connect)
         try:
             # A caller that goes away must not leave a thread that opens the file beside the next caller's.
-            connection, custody_id = await asyncio.shield(self._connecting)
-        except (OSError, sqlite3.Error) as fault:
+            connected = await asyncio.shield(self._connecting)
+        except (OSError, sqlite3.Error, SystemWant) as fault:
             self._connecting = None
             refusal = self._unwritable(fault)
             self._health(refusal)
@@ -176,23 +185,37 @@ class Mailbox:
             self._refusal = refusal if self._file.custody_id is not None else None
             raise
         self._connecting = None
-        self.custody_id = custody_id
-        return Database(connection, committed=self._committed, step=self._step)
+        self.custody_id = connected.custody_id
+        return Database(
+            connected.connection,
+            committed=self._committed,
+            standing=connected.standing.require,
+            step=self._step,
+        )
 
-    def _connect(self) -> tuple[sqlite3.Connection, str]:
+    def _connect(self) -> "_Connected":
         # A visitor may have made the mailbox before this process got the lock, never after.
         current = read_session_file(self._layout, self._file.session.key) or self._file
         if current.custody_id is not None:
             require_sound(self._layout.mailbox(current.session.key))
-        return open_mailbox(self._layout, current)
+        connection, custody_id = open_mailbox(self._layout, current)
+        try:
+            standing = Standing.of(self._layout.mailbox(current.session.key))
+        except BaseException:
+            connection.close()
+            raise
+        return _Connected(connection, custody_id, standing)
 
     def _committed(self, fault: BaseException | None) -> None:
         self._health(None if fault is None else self._unwritable(fault))
 
     def _unwritable(self, fault: BaseException) -> HerdError:
+        if isinstance(fault, HerdError):
+            return fault
         path = self._layout.mailbox(self._file.session.key)
         return RecoveryRequired(
             f"{path} cannot be written now: {fault}",
-            hint="Free space or mend the disk that holds it; accepted mail is kept and it goes on by itself.",
+            hint=(mending(fault) if isinstance(fault, OSError) else None)
+            or "Free space or mend the disk that holds it; accepted mail is kept and it goes on by itself.",
             path=path,
         )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from herd.core.errors import NewerState, RecoveryRequired
 from herd.core.limits import MAILBOX_APPLICATION_ID, MAILBOX_VERSION
-from herd.mail.tables import lacking
+from herd.mail.tables import deviations
 
 PRIVATE_MODE = 0o600
 """The mode of a mailbox and of its log."""
@@ -33,6 +33,8 @@ _PASSING = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
 }
 """Results of SQLite that tell of the disk or the system as it is now, and nothing of what the file holds."""
 
@@ -161,7 +163,7 @@ def damage_told(path: str) -> Iterator[None]:
 
 
 def require_whole(connection: sqlite3.Connection, path: str) -> None:
-    """Check every page of an open mailbox, and that it has every table; `path` is what a refusal names.
+    """Check every page of an open mailbox, and its tables; `path` is what a refusal names.
 
     Raises:
         RecoveryRequired: it is damaged.
@@ -170,10 +172,10 @@ def require_whole(connection: sqlite3.Connection, path: str) -> None:
     _quick_check(connection, path)
     with damage_told(path):
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        lost = lacking(connection)
+        differing = deviations(connection)
     _require_version(version, path)  # whose tables may be others
-    if lost:
-        raise RecoveryRequired(f"{path} is damaged: it lacks {', '.join(lost)}", path=path)
+    if differing:
+        raise RecoveryRequired(f"{path} is damaged: it has {', '.join(differing)}", path=path)
 
 
 def _require_version(version: int, path: str) -> None:

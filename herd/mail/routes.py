@@ -184,9 +184,9 @@ class Routes:
         except HerdError as refusal:
             return refusal
         except Exception as fault:  # noqa: BLE001 - logged; the message stays the head of its route and is tried again
-            refusal = refusal_of(fault) if isinstance(fault, OSError) else None
-            if refusal is not None and refusal.may_pass:
-                return refusal
+            told = refusal_of(fault) if isinstance(fault, OSError) else None
+            if told is not None and told.may_pass:
+                return told
             _log.exception("message.carry.failed")
             return InvalidRpc("carrying the message failed inside Herd")
         return carried

@@ -20,12 +20,15 @@ from herd.core.limits import VISIT_S
 from herd.core.locks import HeldLock, Owner, probe
 from herd.core.paths import Layout
 from herd.core.processes import start_token
+from herd.core.refusals import mending
 from herd.mail.mailbox_file import open_mailbox
+from herd.mail.standing import Standing
 from herd.presence.session_file import SessionFile, read_session_file
 
 Result = TypeVar("Result")
 VisitWork = Callable[[sqlite3.Connection, SessionFile], Result]
 
+_MEND = "Free space or mend the disk that holds it; what was accepted is kept, and it goes on by itself."
 _one_at_a_time = threading.Lock()
 
 
@@ -43,7 +46,7 @@ def visit(
 
     Raises:
         PeerOffline: a coordinator or another visitor holds the mailbox, or the session was never here.
-        RecoveryRequired, NewerState: the mailbox cannot be used and stays as found.
+        RecoveryRequired, NewerState: the mailbox cannot be used or written now, and stays as found.
         LockTimeout: the transaction took longer than a visit may, and was rolled back.
     """
     with _held(layout, key) as file:
@@ -81,17 +84,20 @@ def _held(layout: Layout, key: str) -> Iterator[SessionFile]:
 
 def _transact(layout: Layout, file: SessionFile, work: VisitWork[Result], now: Callable[[], float]) -> Result:
     began = now()
+    path = layout.mailbox(file.session.key)
     try:
         connection, custody_id = open_mailbox(layout, file)
         try:
+            standing = Standing.of(path)
             connection.execute("BEGIN IMMEDIATE")
             result = work(connection, file._replace(custody_id=custody_id))
             if now() - began > VISIT_S:
                 raise LockTimeout(f"a visit took longer than {VISIT_S} s and was rolled back")
+            standing.require()
             connection.execute("COMMIT")
         finally:
             connection.close()  # an open transaction is rolled back
     except (sqlite3.Error, OSError) as fault:
-        path = layout.mailbox(file.session.key)
-        raise RecoveryRequired(f"{path} cannot be written now: {fault}", path=path) from fault
+        hint = (mending(fault) if isinstance(fault, OSError) else None) or _MEND
+        raise RecoveryRequired(f"{path} cannot be written now: {fault}", hint=hint, path=path) from fault
     return result

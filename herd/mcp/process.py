@@ -17,6 +17,7 @@ from herd.hosts.serving import Serving
 from herd.mcp.opening import Opened
 from herd.mcp.server import Server
 from herd.mcp.tools import Tools
+from herd.rpc.descriptors import SOURCE, hung_up
 from herd.rpc.stdio import stdio_streams
 
 
@@ -43,6 +44,7 @@ async def serve(options: argparse.Namespace, opened: Opened) -> None:
                 modern=opened.modern,
                 requests=limits.pending_requests,
                 companion=process.companion,
+                has_left=lambda: hung_up(writer.get_extra_info(SOURCE)),
             )
             await server.run(opened.left)
     finally:
@@ -64,7 +66,7 @@ class _Process:
         if self._options.session is None and not (adapter is not None and adapter.accompanied):
             return None
         try:
-            return open_context()
+            return open_context(make=True)
         except (HerdError, OSError) as fault:
             self.binding.refused(fault)
             return None

@@ -5,6 +5,7 @@ matter, what a tool does `herd.mcp.tools`'.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -19,8 +20,6 @@ from herd.mcp.subscriptions import Subscriptions
 from herd.mcp.tools import Tools
 
 _READ_BYTES = 65_536
-_PARTS_AHEAD = 16
-"""Parts read ahead of what is being answered."""
 
 
 class Server:
@@ -32,6 +31,7 @@ class Server:
         tools: Carries out tool calls.
         modern: The era, where a request has decided it already.
         requests: Tool calls that may run at once, and streams that may be open.
+        has_left: Tells whether the client has closed its end, read or not.
         companion: Brings the host's own evidence.
     """
 
@@ -44,14 +44,15 @@ class Server:
         modern: bool | None,
         requests: int = DEFAULT_LIMITS.pending_requests,
         companion: Companion | None = None,
+        has_left: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._has_left = has_left
         self._reader = reader
         self._writer = writer
         self._modern = modern
         self._tools = tools
         self._calls = Calls(tools, self._answered, most=requests, companion=companion)
         self._subscriptions = Subscriptions(most=requests)
-        self._came: asyncio.Queue[bytes] = asyncio.Queue(_PARTS_AHEAD)
 
     async def run(self, left: bytes = b"") -> None:
         """Serve until the input ends.
@@ -63,14 +64,12 @@ class Server:
         data = left
         try:
             async with asyncio.TaskGroup() as group:
-                reading = group.create_task(self._read())
                 while True:
                     for line in lines.feed(data):
                         await self._take(line, group)
-                    data = await self._came.get()
+                    data = await self._more()
                     if not data:
                         break
-                await reading
                 await self._calls.finish(SETTLE_S)
             await self._end_streams()
         finally:
@@ -87,17 +86,11 @@ class Server:
         for frame in self._subscriptions.changed(kind):
             await self._write(frame)
 
-    async def _read(self) -> None:
-        """Read on while answers wait to be written, to the end: a host may leave without reading any more."""
-        data = b" "
-        while data:
-            try:
-                data = await self._reader.read(_READ_BYTES)
-            except OSError:
-                data = b""  # the host went while answers were being written to it
-            await self._came.put(data)
-            if not data:
-                asyncio.get_running_loop().call_later(2 * SETTLE_S, self._writer.transport.abort)
+    async def _more(self) -> bytes:
+        try:
+            return await self._reader.read(_READ_BYTES)
+        except OSError:
+            return b""  # the host went while answers were being written to it
 
     async def _take(self, line: bytes | None, group: asyncio.TaskGroup) -> None:
         request_id: RequestId | None = None
@@ -189,4 +182,16 @@ class Server:
         # Written whole before anything else can run; only the wait for room is a suspension.
         self._writer.write(encoded(frame))
         with suppress(OSError):  # the host is gone; its end of input follows
-            await self._writer.drain()
+            await self._room()
+
+    async def _room(self) -> None:
+        """Wait until the host has read enough; not for one that has left without reading."""
+        while True:
+            try:
+                async with asyncio.timeout(SETTLE_S):
+                    return await self._writer.drain()
+            except TimeoutError:
+                # It may stand still and go on later. The end of its input, which stands behind what was not
+                # read for want of room, would tell that it does not.
+                if self._has_left():
+                    self._writer.transport.abort()

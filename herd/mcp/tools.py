@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from herd.coordinator.adapter_api import AdapterApi, Sessions
 from herd.core.errors import HerdError, InvalidParams, InvalidRpc
 from herd.core.limits import LINE_CHARACTERS, SHOWN_CHARACTERS
+from herd.core.refusals import refusal_of
 from herd.core.text import printable, quoted
 from herd.mail.header import shown_to_model
 from herd.mcp.protocol import INVALID_PARAMS, ProtocolError

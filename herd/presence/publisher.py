@@ -77,6 +77,20 @@ class Publisher:
         """What is published now."""
         return self._presence
 
+    @property
+    def on_record(self) -> bool:
+        """Whether anything stands where the record belongs, by one stat.
+
+        Nobody but its owner writes there; what cannot be looked at is not called gone.
+        """
+        try:
+            os.lstat(self._path)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return True
+
     def announce(self) -> None:
         """Put the instance on record without a presence, so that handshakes can check it."""
         self._retire_claim()

@@ -151,6 +151,11 @@ class Connection:
         self._answering.deaf = True
         self._end()
 
+    def shut_out(self) -> None:
+        """End the connection of somebody who took too long; a frame left unfinished is told as at the end."""
+        self._tell(self._decoder.end())
+        self.finish()
+
     async def close(self) -> None:
         """End the connection now, and wait until it has ended.
 
@@ -177,13 +182,17 @@ class Connection:
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
         with suppress(OSError):  # the other side is gone: there is nobody to tell
             self.fault = await self._take_frames(tasks)
-        if self.fault is not None:
-            with suppress(QueueFull, FrameTooLarge):
-                self._outgoing.offer(encode(messages.failure(None, self.fault), self._frame_bytes))
+        self._tell(self.fault)
         self._end()
         with suppress(OSError):
             while await self._reader.read(_READ_BYTES):
                 pass  # unread: see `_take_leave`
+
+    def _tell(self, fault: HerdError | None) -> None:
+        """Send the one last error about a frame; not while it ends, when our side may be closed already."""
+        if fault is not None and not self._ending.is_set():
+            with suppress(QueueFull, FrameTooLarge):
+                self._outgoing.offer(encode(messages.failure(None, fault), self._frame_bytes))
 
     async def _take_frames(self, tasks: asyncio.TaskGroup) -> HerdError | None:
         """Take frames until the stream ends or one is bad, and give what is wrong with it."""

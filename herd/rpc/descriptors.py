@@ -20,6 +20,17 @@ _HIGH_WATER_BYTES = 65_536
 """Bytes waiting to be written beyond which a writer that drains waits, unless set otherwise."""
 
 
+SOURCE = "source"
+"""The extra information of the transport that is the descriptor it reads."""
+
+
+def hung_up(source: int) -> bool:
+    """Tell whether whoever writes to a descriptor has closed it, whether or not everything was read."""
+    poll = select.poll()
+    poll.register(source, 0)  # what is reported without being asked for: a hang-up, an error, a closed one
+    return bool(poll.poll(0))
+
+
 class DescriptorTransport(asyncio.Transport):
     """Reads one descriptor and writes another; closes both.
 
@@ -40,7 +51,7 @@ class DescriptorTransport(asyncio.Transport):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, protocol: asyncio.StreamReaderProtocol, source: int, sink: int
     ) -> None:
-        super().__init__()
+        super().__init__(extra={SOURCE: source})
         self._loop = loop
         self._protocol = protocol
         self._source = source

@@ -36,7 +36,7 @@ def main(step: str, words: list[str]) -> None:
     assert step in STEPS
     DyingContext.step = step
     options = build_parser("session").parse_args(words)
-    asyncio.run(session.serve(DyingContext(*open_context()), options))
+    asyncio.run(session.serve(DyingContext(*open_context(make=True)), options))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Which session a process serves: bound, on standby, bound anew, and never stuck in between."""
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -198,6 +199,21 @@ async def test_a_fault_of_the_disk_is_a_refusal_that_names_the_file(
 
     place.unlink()
     await bound(binding, layout, ALICE)
+
+
+async def test_a_full_disk_at_the_start_is_a_refusal_that_says_to_free_space_and_no_fault(
+    binding: Binding, layout: Layout, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    def full(number: int, *_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", full)
+        with pytest.raises(RecoveryRequired, match="No space left") as refused:
+            await bound(binding, layout, ALICE)
+    assert refused.value.next_step.startswith("Free space")
+    assert not any(record.exc_info for record in caplog.records)
+    assert locks_free(layout, ALICE)
 
 
 async def test_a_fault_inside_is_a_refusal_too_and_hangs_nothing(

@@ -1,6 +1,8 @@
 import asyncio
+import errno
 import json
 import logging
+import os
 import socket
 from contextlib import asynccontextmanager
 
@@ -151,6 +153,13 @@ async def flood(peer, line):
         while True:
             peer.writer.write(line * 100)
             await peer.writer.drain()
+
+
+async def until_kept(connection):
+    """Wait until the beginning of a frame has come."""
+    async with asyncio.timeout(IN_TIME_S):
+        while not connection._decoder._kept:
+            await asyncio.sleep(0)
 
 
 def call(request_id, method="echo", **params):
@@ -360,6 +369,19 @@ class TestAnswering:
             assert await asked == {"a": 1}
             handler.may_end.set()
             assert len(await peer.frames(31)) == 31
+
+    @pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.EROFS])
+    async def test_what_the_disk_or_the_kernel_refuses_is_told_as_that_and_is_no_fault(
+        self, number, tmp_path, caplog
+    ):
+        async with served() as (_, handler, peer):
+            handler.error = OSError(number, os.strerror(number), str(tmp_path))
+            await peer.send(call(1, "raise"))
+            answer = await peer.frame()
+
+        assert code(answer) == "RECOVERY_REQUIRED"
+        assert str(tmp_path) in answer["error"]["message"]
+        assert not any(record.exc_info for record in caplog.records)
 
     @pytest.mark.requirement("A-errors-03")
     async def test_a_fault_inside_is_logged_and_told_without_its_cause(self, caplog):
@@ -637,6 +659,35 @@ class TestTheEnd:
                 async with asyncio.timeout(IN_TIME_S):
                     await asked
             await connection.wait_closed()
+
+    async def test_a_frame_left_unfinished_when_somebody_is_shut_out_is_told_and_ends_it_in_order(self):
+        async with served() as (connection, _, peer):
+            await peer.send(call(1))
+            await peer.frame()
+            await peer.send_bytes(b'{"jsonrpc":"2.0"')
+            await until_kept(connection)
+            connection.shut_out()
+
+            assert [code(frame) for frame in await peer.rest()] == ["PARSE_ERROR"]
+            peer.writer.write_eof()
+            await connection.wait_closed()
+
+    async def test_what_is_wrong_after_our_own_end_is_told_nobody_and_breaks_nothing(self):
+        async with served() as (connection, _, peer):
+            await peer.send_bytes(b'{"jsonrpc":"2.0"')
+            await until_kept(connection)
+            connection.finish()
+            assert await peer.rest() == []
+            peer.writer.write_eof()  # inside its frame, once our side is closed already
+
+            await connection.wait_closed()
+            assert connection.fault is not None
+
+    async def test_somebody_shut_out_between_two_frames_is_told_nothing(self):
+        async with served() as (connection, _, peer):
+            connection.shut_out()
+
+            assert await peer.rest() == []
 
     async def test_a_side_that_only_finished_sending_gets_its_answers(self):
         async with served() as (connection, handler, peer):

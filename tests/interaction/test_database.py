@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from herd.core.errors import QueueFull
+from herd.core.errors import QueueFull, RecoveryRequired
 from herd.core.limits import CHECKPOINT_TRANSACTIONS
 from herd.mail.database import Database, Work
 from herd.mail.steps import COMMIT_AFTER, COMMIT_BEFORE, Step, no_step
@@ -88,11 +88,15 @@ def connected(path: Path) -> Failing:
 
 @asynccontextmanager
 async def kept(
-    path: Path, *, step: Step = no_step, told: Callable[[Any], None] | None = None
+    path: Path,
+    *,
+    step: Step = no_step,
+    told: Callable[[Any], None] | None = None,
+    standing: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Kept]:
     commits: list[Any] = []
     connection = connected(path)
-    database = Database(connection, committed=told or commits.append, step=step)
+    database = Database(connection, committed=told or commits.append, standing=standing, step=step)
     try:
         yield Kept(path, connection, database, commits)
     finally:
@@ -292,6 +296,27 @@ async def test_where_the_disk_fails_nothing_of_the_batch_is_stored_and_all_are_t
     assert await all_of(waiting) == [fault, fault]
     assert notes.commits == [None, fault]
     assert await notes.notes() == []
+
+
+@pytest.mark.parametrize("texts", [["a"], ["a", "b"]])
+async def test_a_batch_whose_file_is_no_longer_there_is_not_stored_and_all_are_told(
+    tmp_path: Path, texts: list[str]
+):
+    fault = RecoveryRequired("another file")
+    looks: list[Exception | None] = [None, fault, None]  # the one that was held, the batch, the reading
+
+    def standing() -> None:
+        found = looks.pop(0)
+        if found is not None:
+            raise found
+
+    async with kept(tmp_path / "notes.sqlite3", standing=standing) as notes:
+        async with Held(notes):
+            waiting = [notes.database.start(note(text)) for text in texts]
+
+        assert await all_of(waiting) == [fault] * len(texts)
+        assert await notes.notes() == []
+        assert notes.commits == [None, fault, None]
 
 
 async def test_what_comes_after_a_fault_of_the_disk_is_stored_again(notes: Kept):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -690,3 +691,62 @@ def test_the_host_whose_server_it_is_may_run_commands_for_its_session(machine: M
     shell = machine.command_line(alone)
 
     assert shell.run("whoami", "--json").json["name"] == "alice"
+
+
+# --- the end of the input --------------------------------------------------------------------------
+
+
+def started_bare(home: Path) -> "subprocess.Popen[bytes]":
+    words = [*HERD, "mcp", "--host", "shop", "--session", "s1"]
+    return subprocess.Popen(
+        words,
+        env=environment(home),
+        cwd=home,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def lines_of(*frames: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(frame).encode() + b"\n" for frame in frames)
+
+
+def opening() -> dict[str, Any]:
+    params = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
+    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+
+
+def calling(number: int, name: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": name, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
+def test_what_was_asked_before_the_end_of_the_input_is_answered_and_a_wait_is_not_waited_for(home: Path):
+    with started_bare(home) as process:
+        asked = lines_of(opening(), calling(2, "list_peers"), calling(3, "peer_messages", wait_ms=30_000))
+        out, said = process.communicate(asked, timeout=WAIT_S)
+
+    answers = {frame["id"]: frame for frame in map(json.loads, out.splitlines())}
+    assert (process.returncode, said) == (0, b"")
+    assert answers[2]["result"]["structuredContent"]["peers"] == []
+    assert 3 not in answers
+
+
+def test_a_server_whose_answers_nobody_reads_ends_with_its_input_all_the_same(home: Path):
+    with started_bare(home) as process:
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        frames = iter(range(2, 1_000_000))
+        data = lines_of(opening())
+        # Until both pipes are full: it waits for room, and reads ahead only so far.
+        while select.select([], [process.stdin], [], 1)[1]:
+            data = data or lines_of({"jsonrpc": "2.0", "id": next(frames), "method": "tools/list"})
+            data = data[os.write(process.stdin.fileno(), data) :]
+        process.stdin.close()
+
+        assert process.wait(WAIT_S) == 0

@@ -56,6 +56,6 @@ def test_what_cannot_be_used_ends_nothing_else(home: Path, tmp_path: Path):
 
     found = findings(home, tmp_path / "no machine id")
 
-    assert found["session"].ok is False
-    assert str(sessions / "session.json") in found["session"].detail
+    assert found["file"].ok is False
+    assert found["file"].detail == f"{sessions / 'session.json'} is no file"
     assert found["presence"].ok
