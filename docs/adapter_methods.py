@@ -216,6 +216,7 @@ METHODS: dict[str, Method] = {
             _sometimes("messages[].next_offset", "where the text goes on, where it was cut"),
             Result("unreadable[]", "the ids of messages whose stored record does not parse"),
             Result("more", "whether more waits than is shown"),
+            _sometimes("set_aside[]", "the ids of those given twice in vain, which wait for a person"),
         ),
         ("RECOVERY_REQUIRED",),
     ),

@@ -24,8 +24,9 @@ code, what was wrong and what to do next ([errors](errors.md)), as text and as t
 `message`, `hint` and what the code brings along. An unknown field is refused before anything is done.
 
 What `peer_messages` gave counts as delivered when the host makes its next tool call on that connection. A
-call that the host cancels, before or after its answer, proves nothing: what it carried is given again, marked
-`again`. One result carries at most {READ_BYTES:,} bytes of messages, and says `more` where there is more."""
+call that the host cancels before that next one proves nothing, whether or not it was answered: what it
+carried is given again, marked `again`. A cancellation that comes later takes nothing back. One result carries
+at most {READ_BYTES:,} bytes of messages, and says `more` where there is more."""
 
 _INPUTS = {
     ("list_peers", "scope"): "how far to look; the whole machine where it is left out",

@@ -85,9 +85,17 @@ def open_context(*, make: bool = False) -> Context:
             hint="Set HERD_HOME to a name of UTF-8 text, or use a UTF-8 locale (LC_ALL=C.UTF-8).",
         )
     layout = layout_below(settings.home)
-    if make or os.path.lexists(layout.root):
+    if make or not _is_absent(layout.root):
         layout = open_layout(settings.home)
     return Context(environ, settings, layout, Registry(layout))
+
+
+def _is_absent(root: str) -> bool:
+    """Tell whether a folder is not there and could be made; what stands in its way is refused at once."""
+    there = root
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    return there != root and os.path.isdir(there)
 
 
 def host_process(parent: int | None = None) -> tuple[int, str]:

@@ -66,7 +66,7 @@ def look(environ: Mapping[str, str], machine_files: Sequence[str] = MACHINE_ID_F
 
 
 def _inside(environ: Mapping[str, str], settings: Settings, layout: Layout, *, sound: bool) -> Findings:
-    seen = Seen([], 0, [])
+    seen = Seen([], [], 0, [])
     named: set[str] = set()
     troubles: list[Finding] = []
 
@@ -88,7 +88,7 @@ def _inside(environ: Mapping[str, str], settings: Settings, layout: Layout, *, s
     if not troubles:
         yield from presence(seen, named)
     yield from tried("hosts", lambda: hosts(environ, settings, layout))
-    for key in sorted({*sleeping_keys(layout), *(record.key for record in seen.living)}):
+    for key in sorted({*sleeping_keys(layout), *(record.key for record in seen.records)}):
         yield from tried("session", lambda: session(layout, key, named), named=named)  # noqa: B023 - used at once
 
 

@@ -19,5 +19,5 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         "--session",
         dest="other",
         metavar="TARGET",
-        help="look at the mailbox of another session of yours that is not running; nothing there changes",
+        help="look at another session of yours; nothing there changes",
     )

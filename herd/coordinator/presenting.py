@@ -67,7 +67,6 @@ class Presenting:
         if self._over or self._publisher.on_record:
             return
         _log.warning("presence.record.gone")
-        self._write(lambda: private_folder(self._opening.layout.peers))
         if listed:
             self.publish()
         else:
@@ -131,6 +130,7 @@ class Presenting:
 
     def _write(self, write: Callable[[], object]) -> None:
         try:
+            private_folder(self._opening.layout.peers)  # whoever removed it may have removed nothing else
             write()
         except HerdError as fault:
             self._unwritable(fault)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from herd.core.errors import RecoveryRequired, UnsafeEndpoint
 from herd.core.modes import mode_refused
-from herd.core.refusals import refused
+from herd.core.refusals import mending, refused
 
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
@@ -58,13 +58,16 @@ def open_checked_folder(path: str) -> int:
 
     Raises:
         UnsafeEndpoint: it is no private folder of ours.
+        SystemWant: the disk or the kernel is in want of something.
         OSError: it cannot be opened; `FileNotFoundError` where there is none.
     """
     try:
         number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
         checked_folder(path)  # tells what stands there instead
-        raise
+        if mending(error) is None:
+            raise
+        raise refused(f"folder {path!r} cannot be opened", error, path) from error
     try:
         _check_folder(path, os.fstat(number))
     except BaseException:

@@ -31,7 +31,8 @@ from herd.mail.mailbox_proof import (
 )
 from herd.presence.session_file import SessionFile
 
-_MEMORY = "/dev/shm"  # noqa: S108 - a folder of ours inside it, made by mkdtemp
+_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - a folder of ours inside one of them, made by mkdtemp
+"""Where a copy may lie, the first that has room: memory writes no text to a disk and is on no full one."""
 
 
 class OpenElsewhere(RecoveryRequired):
@@ -126,9 +127,8 @@ def _copied_under_lock(lock: str, path: str) -> Iterator[str]:
 
 @contextmanager
 def _place(path: str) -> Iterator[str]:
-    # In memory where there is room: no text is written to a disk, and a full one hinders nothing.
     size = sum(os.stat(one).st_size for one in (path, path + "-wal") if os.path.isfile(one))
-    parent = _MEMORY if _has_room(_MEMORY, 2 * size) else tempfile.gettempdir()
+    parent = next((one for one in _PLACES if _has_room(one, 2 * size)), _PLACES[-1])
     with tempfile.TemporaryDirectory(prefix="herd-check-", dir=parent) as place:
         yield place
 

@@ -88,7 +88,7 @@ CREATE TABLE shown (
 
 
 def deviations(connection: sqlite3.Connection) -> list[str]:
-    """Give how an open mailbox differs from these tables: `no table shown`, `no row in counter`, `a trigger t`.
+    """Give how an open mailbox differs from these tables, such as `no table shown` or `a trigger t`.
 
     Indexes are not counted: without one everything is true, and slower.
 

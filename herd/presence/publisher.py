@@ -85,7 +85,7 @@ class Publisher:
         """
         try:
             os.lstat(self._path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
             return True

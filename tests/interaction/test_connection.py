@@ -155,11 +155,10 @@ async def flood(peer, line):
             await peer.writer.drain()
 
 
-async def until_kept(connection):
-    """Wait until the beginning of a frame has come."""
-    async with asyncio.timeout(IN_TIME_S):
-        while not connection._decoder._kept:
-            await asyncio.sleep(0)
+async def until_inside_a_frame(peer):
+    """Send the beginning of a frame behind a whole one, whose answer tells that both have come."""
+    await peer.send_bytes(json.dumps(call(1)).encode() + b'\n{"jsonrpc":"2.0"')
+    await peer.frame()
 
 
 def call(request_id, method="echo", **params):
@@ -662,10 +661,7 @@ class TestTheEnd:
 
     async def test_a_frame_left_unfinished_when_somebody_is_shut_out_is_told_and_ends_it_in_order(self):
         async with served() as (connection, _, peer):
-            await peer.send(call(1))
-            await peer.frame()
-            await peer.send_bytes(b'{"jsonrpc":"2.0"')
-            await until_kept(connection)
+            await until_inside_a_frame(peer)
             connection.shut_out()
 
             assert [code(frame) for frame in await peer.rest()] == ["PARSE_ERROR"]
@@ -674,8 +670,7 @@ class TestTheEnd:
 
     async def test_what_is_wrong_after_our_own_end_is_told_nobody_and_breaks_nothing(self):
         async with served() as (connection, _, peer):
-            await peer.send_bytes(b'{"jsonrpc":"2.0"')
-            await until_kept(connection)
+            await until_inside_a_frame(peer)
             connection.finish()
             assert await peer.rest() == []
             peer.writer.write_eof()  # inside its frame, once our side is closed already

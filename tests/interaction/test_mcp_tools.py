@@ -4,7 +4,9 @@ Every result is held to the schema its tool declares and to its own text by the 
 `tests.fakes.mcp_frames`.
 """
 
+import errno
 import json
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -603,3 +605,18 @@ def test_the_schema_of_a_tool_says_what_it_takes(tool: str, field: str, value: o
         taken = False
 
     assert jsonschema.Draft202012Validator(schema).is_valid(arguments) == taken
+
+
+async def test_what_the_system_refuses_is_told_with_what_mends_it_and_is_no_fault(
+    home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    async def refusing(*_: object, **__: object) -> dict[str, Any]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with an_agent(home, ALICE) as alice:
+        monkeypatch.setattr(alice.coordinator.listing, "page", refusing)
+        refused = await alice.refused("list_peers")
+
+    assert refused.body["code"] == "RECOVERY_REQUIRED"
+    assert refused.body["hint"].startswith("Raise the limit on open files")
+    assert not any(record.exc_info for record in caplog.records)

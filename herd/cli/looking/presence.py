@@ -15,6 +15,8 @@ _LEFT = "It is left as it is and hides nobody. Remove it if none of your session
 class Seen(NamedTuple):
     """What one scan of the records showed."""
 
+    records: list[Record]
+    """All of them."""
     living: list[Record]
     """Those whose instance lives."""
     listed: int
@@ -33,7 +35,7 @@ def scan(layout: Layout) -> Seen:
     registry = Registry(layout)
     records = registry.scan()
     living = [record for record in records if registry.lives(record)]
-    return Seen(living, sum(registry.is_listed(record) for record in living), registry.faults)
+    return Seen(records, living, sum(registry.is_listed(record) for record in living), registry.faults)
 
 
 def presence(seen: Seen, named: Container[str]) -> Findings:

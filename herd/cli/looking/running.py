@@ -26,8 +26,7 @@ def running(layout: Layout, record: Record, label: str, *, listed: bool) -> Find
         listed: Whether lists show it.
 
     Raises:
-        HerdError: its socket or token is not safe to use.
-        OSError: its mailbox cannot be looked at.
+        HerdError: its socket or token is not safe to use, or it refuses to say what waits.
     """
     yield from _mailbox(layout, record, label, listed=listed)
     if not os.path.lexists(layout.token(record.key)):
@@ -38,7 +37,8 @@ def running(layout: Layout, record: Record, label: str, *, listed: bool) -> Find
     if not listed:
         why = f": {refusal.message}" if refusal is not None else ""
         detail = f"{label} is running and not listed: it is unhealthy{why}"
-        yield Finding("session", ok=False, detail=detail, next_step=_SAYS_WHY)
+        step = refusal.next_step if refusal is not None else _SAYS_WHY
+        yield Finding("session", ok=False, detail=detail, next_step=step)
     elif isinstance(refusal, PeerOffline | DeliveryUnknown):
         yield from _silent(layout, record, label)
     elif refusal is not None:
@@ -99,5 +99,5 @@ class _Mailbox(NamedTuple):
 def _looked_at(path: str) -> _Mailbox:
     try:
         return _Mailbox(there=True, opener=opener_of(path))
-    except FileNotFoundError:
+    except OSError:  # there is none, or none that Herd would open: the look at the files names that
         return _Mailbox(there=False, opener=None)

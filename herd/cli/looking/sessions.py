@@ -67,7 +67,8 @@ def session(layout: Layout, key: str, named: Collection[str]) -> Findings:
     file = read_session_file(layout, key)
     label = _name(file, key)
     if state.session.held:
-        yield _without_record(layout, key, state, label)
+        if layout.record(key) not in named:
+            yield _without_record(layout, key, state, label)
     elif state.process and record is not None:
         yield _unlocked(layout.session_lock(key), label_of(record), record.claim.pid)
     elif file is not None:
@@ -150,8 +151,8 @@ def _durable(layout: Layout, key: str, label: str) -> Findings:
         yield Finding(
             "session",
             ok=False,
-            detail=f"{label} is running, and its folder {folder} is gone: what it accepts is lost at its end",
-            next_step="Put the folder back where it was, or read its mail now, then end the session.",
+            detail=f"{label} is running, and its folder {folder} is gone: its mail goes with it at its end",
+            next_step="Put it back where it was before the session ends, or read its mail inside it now.",
         )
         return
     file = read_session_file(layout, key)
@@ -167,8 +168,7 @@ def _durable(layout: Layout, key: str, label: str) -> Findings:
             "session",
             ok=False,
             detail=(
-                f"{label} is running, and {layout.mailbox(key)} is missing: "
-                "what it has and accepts is lost at its end"
+                f"{label} is running, and {layout.mailbox(key)} is missing: its mail goes with it at its end"
             ),
-            next_step="Read its mail now, inside that session; then end it, and bring back a backup.",
+            next_step="Put it back where it was before the session ends, or read its mail inside it now.",
         )

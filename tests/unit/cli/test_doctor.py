@@ -2,10 +2,13 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from herd.cli.doctor import Finding, look
+from herd.cli.looking.surroundings import disk
+from herd.core.limits import DISK_FREE_BYTES
 from herd.core.paths import machine_folder, open_layout
 
 
@@ -59,3 +62,23 @@ def test_what_cannot_be_used_ends_nothing_else(home: Path, tmp_path: Path):
     assert found["file"].ok is False
     assert found["file"].detail == f"{sessions / 'session.json'} is no file"
     assert found["presence"].ok
+
+
+def on_a_disk(**state: int) -> Finding:
+    sound = {"f_bavail": 10**9, "f_frsize": 4_096, "f_flag": 0, "f_files": 10, "f_favail": 5}
+    [found] = disk("/state", lambda _: SimpleNamespace(**{**sound, **state}))  # type: ignore[arg-type,return-value]
+    return found
+
+
+def test_a_disk_that_takes_nothing_more_is_named():
+    assert on_a_disk().ok
+    assert on_a_disk(f_bavail=DISK_FREE_BYTES // 4_096).ok
+    full = on_a_disk(f_bavail=DISK_FREE_BYTES // 4_096 - 1)
+    assert (full.ok, full.detail) == (
+        False,
+        "/state lies on a disk with 16,380 KiB free for you, less than 16 MiB",
+    )
+    assert "takes no more files" in on_a_disk(f_favail=0).detail
+    assert on_a_disk(f_files=0, f_favail=0).ok  # btrfs counts none
+    read_only = on_a_disk(f_flag=os.ST_RDONLY)
+    assert (read_only.ok, "mounted read-only" in read_only.detail) == (False, True)

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from herd.core.errors import HerdError, PeerOffline, QueueFull, RecoveryRequired
+from herd.core.errors import HerdError, PeerOffline, QueueFull, RecoveryRequired, SystemWant
 from herd.core.locks import HeldLock
 from herd.core.paths import Layout
 from herd.mail import counter
 from herd.mail.mailbox import Mailbox
+from herd.mail.mailbox_proof import damage_told
 from tests.fakes.mail import BOB, inside, mailbox_of, refused, started_once
 from tests.fakes.records import layout_at
 
@@ -202,6 +203,37 @@ async def test_a_disk_that_fails_is_one_refusal_that_names_the_file_and_the_heal
     assert "full" in caught.value.message
     assert caught.value.may_pass
     assert [type(fault) for fault in told] == [RecoveryRequired, type(None)]
+
+
+async def test_what_the_system_refuses_at_the_opening_is_told_to_the_health_and_passes(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+):
+    async with mailbox_of(layout, BOB) as mailbox:
+        assert await mailbox.run(counter.next_cursor) == 1
+    told: list[HerdError | None] = []
+    want = SystemWant("too many open files")
+
+    def refusing(*_: object) -> None:
+        raise want
+
+    with HeldLock.acquire(layout.mailbox_lock(BOB.key)):
+        mailbox = Mailbox(layout, started_once(layout, BOB), health=told.append)
+        with monkeypatch.context() as system:
+            system.setattr("herd.mail.mailbox.read_session_file", refusing)
+            with pytest.raises(SystemWant):
+                await mailbox.open()
+        assert told == [want]
+
+        assert await mailbox.run(counter.next_cursor) == 2
+        await mailbox.close()
+
+
+def test_a_disk_that_turns_read_only_is_not_called_damage(layout: Layout):
+    read_only = sqlite3.OperationalError("attempt to write a readonly database")
+    read_only.sqlite_errorcode = sqlite3.SQLITE_READONLY
+
+    with pytest.raises(sqlite3.OperationalError), damage_told(layout.mailbox(BOB.key)):
+        raise read_only
 
 
 @pytest.mark.parametrize("fault", [sqlite3.IntegrityError("a constraint"), ValueError("a fault")])

@@ -1,5 +1,6 @@
 """A visit: one transaction under the mailbox lock, all or nothing, on a session that nobody coordinates."""
 
+import errno
 import os
 import sqlite3
 import threading
@@ -116,6 +117,37 @@ def test_a_disk_that_fails_is_told_as_a_refusal_that_may_pass_and_names_the_file
     assert caught.value.may_pass
     assert layout.mailbox(BOB.key) in caught.value.message
     assert visit(layout, BOB.key, last_cursor) == 0
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_visit_to_a_mailbox_that_is_taken_away_meanwhile_stores_nothing(layout: Layout, replaced: bool):
+    path = layout.mailbox(BOB.key)
+    visit(layout, BOB.key, next_cursor)
+
+    def work(connection: sqlite3.Connection, _: SessionFile) -> int:
+        os.rename(path, f"{path}.away")
+        if replaced:
+            Path(path).write_bytes(b"")
+        return counter.next_cursor(connection)
+
+    with pytest.raises(RecoveryRequired, match="no longer the file that this process has open"):
+        visit(layout, BOB.key, work)
+
+    os.rename(f"{path}.away", path)
+    assert visit(layout, BOB.key, last_cursor) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"), [(errno.ENOSPC, "Free space"), (errno.EMFILE, "Raise the limit")]
+)
+def test_a_visit_that_the_system_refuses_says_what_mends_it(layout: Layout, number: int, hint: str):
+    def work(connection: sqlite3.Connection, _: SessionFile) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(RecoveryRequired) as caught:
+        visit(layout, BOB.key, work)
+
+    assert caught.value.next_step.startswith(hint)
 
 
 @pytest.mark.requirement("D-visit-01")
