@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from herd.core.errors import PeerOffline, RecoveryRequired
+from herd.core.errors import PeerOffline, RecoveryRequired, ResourceBusy
 from herd.core.limits import HANDOVERS
 from herd.core.lock_files import LockFile
 from herd.core.paths import Layout
@@ -35,14 +35,6 @@ _PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - a folder of ours inside one of th
 """Where a copy may lie, the first that has room: memory writes no text to a disk and is on no full one."""
 
 
-class OpenElsewhere(RecoveryRequired):
-    """A process has the mailbox open whose lock is free."""
-
-    def __init__(self, message: str, opener: Opener, path: str) -> None:
-        super().__init__(message, path=path)
-        self.opener = opener
-
-
 class Examined(NamedTuple):
     """What lies in a sound mailbox."""
 
@@ -61,7 +53,7 @@ def examine(layout: Layout, file: SessionFile) -> Examined | None:
 
     Raises:
         PeerOffline: somebody holds the mailbox's lock: it is in use just now.
-        OpenElsewhere: nobody holds that lock, and a process has the mailbox open all the same.
+        ResourceBusy: nobody holds that lock, and a process has the mailbox open all the same.
         RecoveryRequired: it is missing, empty, foreign or damaged, or lacks a table.
         NewerState: a newer Herd wrote it.
         OSError, sqlite3.Error: it cannot be read now, or there is no room for a copy.
@@ -114,9 +106,7 @@ def _copied_under_lock(lock: str, path: str) -> Iterator[str]:
             require_mailbox(path)
             opener = opener_of(path)
             if opener is not None:
-                raise OpenElsewhere(
-                    f"{path} is open in {_process(opener)}, although {lock} is free", opener, path
-                )
+                raise ResourceBusy(f"{path} is open in {_process(opener)}, although {lock} is free")
             copy = os.path.join(place, os.path.basename(path))
             log = log_of(path)
             shutil.copyfile(path, copy)

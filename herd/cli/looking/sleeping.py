@@ -2,9 +2,9 @@
 
 from herd.cli.looking.finding import Finding, Findings
 from herd.cli.looking.waiting import set_aside
-from herd.core.errors import PeerOffline
+from herd.core.errors import PeerOffline, ResourceBusy
 from herd.core.paths import Layout
-from herd.mail.examining import Examined, OpenElsewhere, examine
+from herd.mail.examining import Examined, examine
 from herd.presence.session_file import SessionFile
 
 _NOTHING = Examined(0, 0, 0, 0)
@@ -27,7 +27,7 @@ def sleeping(layout: Layout, file: SessionFile, label: str) -> Findings:
     except PeerOffline:
         yield Finding("session", ok=True, detail=f"{label} is being started or written to just now")
         return
-    except OpenElsewhere as fault:
+    except ResourceBusy as fault:
         yield Finding(
             "session",
             ok=False,
