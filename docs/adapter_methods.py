@@ -140,6 +140,7 @@ METHODS: dict[str, Method] = {
             Result("target", "whom it goes to"),
             Result("status", "`queued` while it is pending, else its [state](message-states.md)"),
             _sometimes("peer_running", "`false` where nobody runs that session and its mailbox took it"),
+            _sometimes("undrained_minutes", "how long the host there has left earlier mail lying"),
         ),
         (
             "UNKNOWN_TARGET",

@@ -58,6 +58,7 @@ _RESULTS: Mapping[str, Mapping[str, str]] = {
         "target": "whom it goes to",
         "status": "`queued`, or the [state](message-states.md) that was reached while the call waited",
         "peer_running": "`false` where nobody runs there now",
+        "undrained_minutes": "for how long the host there has left earlier mail lying, from 5 minutes on",
     },
     "peer_messages": {
         "messages": "the messages, oldest first",

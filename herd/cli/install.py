@@ -94,8 +94,7 @@ def shape(outcome: Outcome) -> dict[str, object]:
 def _check(host: Host, layout: Layout, *, as_json: bool) -> int:
     findings = look(host, layout)
     if findings and host.name == "claude":
-        asks = "it uses them without asking" if _allows_tools(host) else "it asks before each use of one"
-        findings.append(Finding("tools", ok=True, detail=f"{host.title} knows three of Herd's, and {asks}"))
+        findings.append(_tools(host))
     if as_json:
         output.put_json({"host": host.name, "findings": [_finding_shape(one) for one in findings]})
     elif not findings:
@@ -130,7 +129,7 @@ def _show_done(
         )
         return
     show_outcomes(outcomes)
-    if all(one.what == UNCHANGED for one in outcomes):
+    if all(one.what == UNCHANGED and not one.remarks for one in outcomes):
         output.put("Everything was in place already; no byte was changed.")
     for one in findings:
         _put(one)
@@ -138,6 +137,22 @@ def _show_done(
         output.put(
             "Claude Code asks before each use of Herd's tools unless they are allowed: add --allow-tools."
         )
+
+
+def _tools(host: Host) -> Finding:
+    from herd.hosts.install.claude import denied_tools
+
+    settings = [find(one.path).content for one in host.targets if one.part == "settings"]
+    denied = [rule for content in settings for rule in denied_tools(content)]
+    if denied:
+        return Finding(
+            "tools",
+            ok=False,
+            detail=f"{host.title} is told to deny {', '.join(denied)}",
+            next_step="Take that out of permissions.deny, which outranks permissions.allow.",
+        )
+    asks = "it uses them without asking" if _allows_tools(host) else "it asks before each use of one"
+    return Finding("tools", ok=True, detail=f"{host.title} knows three of Herd's, and {asks}")
 
 
 def _allows_tools(host: Host) -> bool:

@@ -100,6 +100,8 @@ def _remark(sent: dict[str, Any], caller: Caller) -> str:
         why = f"no mailbox has it yet; `herd status {sent['message_id']}` follows it"
         again = "any later command of this session, such as `herd inbox`, tries again"
         return f" ({why}, and {again})" if caller.session.host == TERMINAL else f" ({why})"
+    if "undrained_minutes" in sent:
+        return f" (its host has left mail lying for {sent['undrained_minutes']} minutes)"
     return "" if sent.get("peer_running", True) else " (that session is not running; its mailbox has it)"
 
 

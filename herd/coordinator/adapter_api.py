@@ -163,8 +163,11 @@ class AdapterApi:
             "status": "queued" if state == PENDING else state,
         }
         coordinator.delivery.said(sent.row)
-        # Of a message that is still queued nothing is claimed about who has it.
-        return answer if sent.running or state == PENDING else {**answer, "peer_running": False}
+        if state == PENDING:
+            return answer  # of a message that is still queued nothing is claimed about who has it
+        lying = coordinator.undrained_at(sent.row.recipient_key)
+        optional = {"peer_running": None if sent.running else False, "undrained_minutes": lying}
+        return {**answer, **{field: value for field, value in optional.items() if value is not None}}
 
     async def _read(self, coordinator: "Coordinator", params: ReadParams) -> dict[str, Any]:
         if params.offset and params.message_id is None:

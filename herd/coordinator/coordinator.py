@@ -167,10 +167,13 @@ class Coordinator(Joined):
     async def status(self, message_id: str) -> dict[str, Any]:
         """Give what is known of a message this session sent; see `Asking.status`."""
         row, refusal = await self.asking.status(message_id)
-        record = self.registry.record(row.recipient_key)
-        running = record if record is not None and self.registry.lives(record) else None
+        lying = self.undrained_at(row.recipient_key, row.receipt.accepted_at or 0)
+        return shape_status(row, refusal, lying)
+
+    def undrained_at(self, key: str, accepted_ms: int = 0) -> int | None:
+        """Give the minutes for which a running session's host has left mail lying; None where it has not."""
         now = self.opening.clock.wall_ms()
-        return shape_status(row, refusal, undrained_minutes(running, now, row.receipt.accepted_at or 0))
+        return undrained_minutes(self.carrier.running(key), now, accepted_ms)
 
     async def cancel(self, message_id: str) -> Outgoing:
         """Take back a message that no mailbox has; see `Asking.cancel`."""

@@ -87,7 +87,13 @@ OUTPUTS: dict[str, dict[str, Any]] = {
         {"self": _SELF, "peers": {"type": "array", "items": _PEER}, "next_cursor": _TEXT}, "self", "peers"
     ),
     "message_peer": _object(
-        {"message_id": _TEXT, "target": _TEXT, "status": _TEXT, "peer_running": {"type": "boolean"}},
+        {
+            "message_id": _TEXT,
+            "target": _TEXT,
+            "status": _TEXT,
+            "peer_running": {"type": "boolean"},
+            "undrained_minutes": {"type": "integer"},
+        },
         "message_id",
         "target",
         "status",

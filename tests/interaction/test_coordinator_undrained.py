@@ -280,6 +280,8 @@ async def test_the_sender_and_herd_peers_are_told_for_how_many_minutes(home):
         await shows(bob, began)
 
         assert (await alice.ask("status", message_id=message_id))["undrained_minutes"] == 7
+        # An agent is told when it writes again: it has no other way to ask.
+        assert (await alice.send(bob, "and this"))["undrained_minutes"] == 7
         peers = await asyncio.to_thread(shown_by_herd_peers, home)
         assert f"{bob.target}  " in peers
         assert "(undrained for 7 minutes)" in peers

@@ -60,14 +60,15 @@ def host(
     """
     folder, servers = _places(environ)
     permissions = list(_permissions())
-    home = settings.home if environ.get("HERD_HOME") else None
     return Host(
         name="claude",
         title="Claude Code",
         program="claude",
         command=command,
         targets=(
-            JsonTarget("servers", servers, [_server(command, home)], "Claude Code", guard=claude_lock),
+            JsonTarget(
+                "servers", servers, [_server(command, settings.home)], "Claude Code", guard=claude_lock
+            ),
             JsonTarget(
                 "settings",
                 os.path.join(folder, "settings.json"),
@@ -129,8 +130,10 @@ def _places(environ: Mapping[str, str]) -> tuple[str, str]:
     return folder, os.path.join(chosen or home, ".claude.json")
 
 
-def _server(command: str, home: str | None) -> Wanted:
-    own = {"HERD_HOME": home} if home else {}
+def _server(command: str, home: str) -> Wanted:
+    # The hooks look below this data root, so the server has to be there too, whatever Claude Code is started
+    # with later.
+    own = {"HERD_HOME": home}
 
     def renewed(present: dict[str, Any]) -> dict[str, Any]:
         others = present.get("env")
@@ -195,13 +198,23 @@ def _permissions() -> Iterator[Wanted]:
 
 def allows_tools(settings: bytes | None) -> bool:
     """Tell whether a file of settings lets Claude Code use all of our tools without asking."""
+    return all(one.value in _rules(settings, "allow") for one in _permissions())
+
+
+def denied_tools(settings: bytes | None) -> list[str]:
+    """Give the rules of a file of settings that forbid our tools, which outrank those that allow them."""
+    ours = {str(one.value) for one in _permissions()} | {"mcp__herd", "mcp__herd__*"}
+    return [rule for rule in _rules(settings, "deny") if rule in ours]
+
+
+def _rules(settings: bytes | None, which: str) -> list[Any]:
     try:
         document = read((settings or b"").decode("utf-8"))
     except (UnicodeDecodeError, Malformed):
-        return False
-    part = document.at(("permissions", "allow"))
+        return []
+    part = document.at(("permissions", which))
     present = [] if part is None else document.value(part)
-    return isinstance(present, list) and all(one.value in present for one in _permissions())
+    return present if isinstance(present, list) else []
 
 
 def _asked(

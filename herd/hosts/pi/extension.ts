@@ -100,7 +100,7 @@ class Coordinator {
     this.asked.delete(id);
     if (error === undefined) return asked?.resolve(result);
     const { code, hint } = error.data ?? {};
-    asked?.reject(new Refused([code, error.message, hint].filter(Boolean).join(": "), code));
+    asked?.reject(new Refused([error.message, hint].filter(Boolean).join(": "), code)); // it begins with the code
   }
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from herd.core.errors import InvalidParams, ResourceBusy
 from herd.hosts.claude import guard
-from herd.hosts.install.claude import TOOLS, allows_tools
+from herd.hosts.install.claude import TOOLS, allows_tools, denied_tools
 from tests.fakes.host_files import COMMENTED, SETTINGS, Person
 
 
@@ -33,7 +33,7 @@ def test_exactly_these_entries_are_written(person: Person):
         "type": "stdio",
         "command": str(person.command),
         "args": ["mcp", "--host", "claude"],
-        "env": {},
+        "env": {"HERD_HOME": person.settings.home},
         "alwaysLoad": True,
     }
     assert written == servers
@@ -69,12 +69,27 @@ def test_comments_stay_and_the_person_is_told_what_the_host_makes_of_them(person
     assert remark.endswith("ignores the whole file because of a comment")
 
 
-def test_the_data_root_is_named_only_where_it_was_chosen(person: Person):
-    person.install(person.claude(HERD_HOME=person.settings.home))
-    assert value(person.servers)["mcpServers"]["herd"]["env"] == {"HERD_HOME": person.settings.home}
+def test_the_server_is_told_the_data_root_in_which_the_hooks_look(person: Person):
+    for plan in (person.claude(HERD_HOME=person.settings.home), person.claude()):
+        person.install(plan)
+        assert value(person.servers)["mcpServers"]["herd"]["env"] == {"HERD_HOME": person.settings.home}
+    assert person.settings.home in person.claude_settings.read_text(encoding="utf-8")
 
-    person.install(person.claude())
-    assert value(person.servers)["mcpServers"]["herd"]["env"] == {}
+
+@pytest.mark.parametrize(
+    ("rules", "denied"),
+    [
+        ([], []),
+        (["mcp__herd__message_peer", "Bash(rm *)"], ["mcp__herd__message_peer"]),
+        (["mcp__herd"], ["mcp__herd"]),
+        (["mcp__herder__message_peer"], []),
+    ],
+)
+def test_a_rule_that_denies_our_tools_is_found(rules: list[str], denied: list[str]):
+    settings = json.dumps({"permissions": {"deny": rules}}).encode()
+
+    assert denied_tools(settings) == denied
+    assert denied_tools(None) == []
 
 
 @pytest.mark.requirement("D-host-11")
@@ -120,7 +135,8 @@ def test_an_older_installation_is_renewed_and_what_a_person_added_to_it_stays(pe
     person.install(person.claude())
 
     renewed = value(person.servers)["mcpServers"]["herd"]
-    assert renewed == {**entry, "command": str(person.command)}
+    own = {"MINE": "1", "HERD_HOME": person.settings.home}
+    assert renewed == {**entry, "command": str(person.command), "env": own}
     (again,) = value(person.claude_settings)["hooks"]["Stop"]
     assert again["hooks"][0]["timeout"] == 60
     assert again["hooks"][0]["command"].startswith("for f in ")
