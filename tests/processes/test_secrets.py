@@ -50,10 +50,11 @@ class Witness:
         frames += [self.bob.request("session.read", wait_ms=5_000), self.bob.request("session.list")]
         shell = self.machine.shell
         with shell.start("inbox", "--wait", "--json") as waiting:
-            self.bob.until_listed("terminal")
+            terminal = self.bob.until_listed("terminal")
             for name, pid in (("alice", self.alice.pid), ("bob", self.bob.pid), ("command", waiting.pid)):
                 self._note_process(name, pid)
             command = shell.run("send", "bob", TEXT, "--topic", TOPIC)
+            self.bob.send(terminal, TEXT)
             shown = waiting.outcome()
         self.seen["frames"] = repr(frames).encode()
         self.seen["commands"] = command.stdout + command.stderr.encode() + shown.stdout
