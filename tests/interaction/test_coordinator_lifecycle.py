@@ -129,7 +129,7 @@ async def test_a_socket_that_another_takes_the_place_of_before_the_self_connect_
 
     blockbuster.functions["os.unlink"].deactivate()
     # Whichever look comes first: at what was bound, or at the mode of what is there.
-    unsafe = pytest.raises(UnsafeEndpoint, match="not the socket that was bound|has mode 0755")
+    unsafe = pytest.raises(UnsafeEndpoint, match=r"not the socket that was bound|has mode 0755")
     with closing(stranger), FolderWatch(layout.run, replace), unsafe:
         async with running(layout, ALICE):
             pass
