@@ -6,7 +6,7 @@ import sys
 
 from herd.cli import output
 from herd.cli.hosting import HOSTS, describe, place
-from herd.core.errors import DONE, RECOVERY
+from herd.core.errors import DONE, NOT_FOUND, RECOVERY, InvalidParams
 from herd.core.limits import LINE_CHARACTERS
 from herd.core.paths import Layout, open_layout
 from herd.core.text import printable
@@ -26,7 +26,9 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("host", choices=HOSTS, help="the host")
+    parser.add_argument(
+        "host", choices=HOSTS, nargs="?", help="the host; with --check, all where none is named"
+    )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--dry-run", action="store_true", help="print what would change, and change nothing")
     mode.add_argument(
@@ -53,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Install, plan or look."""
+    if options.host is None:
+        return _check_all(options)
     environ, settings, layout = place()
     tools = options.allow_tools is True
     host = describe(options.host, environ, settings, layout, tools=tools, force=options.force)
@@ -75,6 +79,16 @@ def run(options: argparse.Namespace) -> int:
     findings = host.ask({one.part: find(one.path).content for one in host.targets})
     _show_done(options, plan.outcomes, findings, hint=options.allow_tools is None and not allowed)
     return DONE if all(one.ok for one in findings) else RECOVERY
+
+
+def _check_all(options: argparse.Namespace) -> int:
+    """Look at every host; what is installed nowhere is not found."""
+    if not options.check:
+        raise InvalidParams(f"a host is missing: {' or '.join(HOSTS)}")
+    environ, settings, layout = place()
+    hosts = [describe(name, environ, settings, layout, tools=False) for name in HOSTS]
+    statuses = {_check(host, layout, as_json=options.json) for host in hosts}
+    return max(statuses - {NOT_FOUND}, default=NOT_FOUND)
 
 
 def show_outcomes(outcomes: list[Outcome]) -> None:

@@ -19,7 +19,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("host", choices=HOSTS, help="the host")
+    parser.add_argument("host", choices=HOSTS, nargs="?", help="the host; all where none is named")
     parser.add_argument(
         "--force", action="store_true", help="remove Herd's own file although somebody changed it"
     )
@@ -28,8 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Uninstall."""
+    return max(_uninstall(options, name) for name in ([options.host] if options.host else HOSTS))
+
+
+def _uninstall(options: argparse.Namespace, name: str) -> int:
     environ, settings, layout = place()
-    host = describe(options.host, environ, settings, layout, tools=True, force=options.force)
+    host = describe(name, environ, settings, layout, tools=True, force=options.force)
     installer = Installer(host, layout)
     if installer.plan_uninstall().changes:
         open_layout(settings.home)

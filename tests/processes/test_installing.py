@@ -215,3 +215,18 @@ def test_what_was_installed_is_on_without_any_setting(
     (home / "config" / "herd" / "config.toml").write_text("[limits]\ninbox_messages = 9\n", encoding="utf-8")
     assert "no byte was changed" in shell.run("install", "claude").text
     assert snapshot(user) == before
+
+
+def test_without_a_host_every_host_is_looked_at_and_taken_out_of(shell: CommandLine, user: Path):
+    before = snapshot(user)
+    assert shell.run("install").status == USAGE
+    assert shell.run("install", "--check").status == NOT_FOUND
+    assert shell.run("install", "pi").status == DONE
+
+    checked = shell.run("install", "--check")
+    assert "Herd is not installed into Claude Code" in checked.text
+    assert checked.status == MAY_PASS  # no program is there that could be asked
+    assert shell.run("install", "claude", "--no-allow-tools").status == DONE
+    assert shell.run("uninstall").status == DONE
+    assert snapshot(user) == before
+    assert shell.run("install", "--check").status == NOT_FOUND
