@@ -21,7 +21,7 @@ from herd.core.errors import HerdError, LockTimeout
 from herd.hosts.adapter import Handed
 from herd.hosts.claude import policy, transcript
 from herd.hosts.claude.door import Answer, Door
-from herd.hosts.claude.events import PROMPT, SESSION_END, SESSION_START, STOP, TOOLS, Event, read_event
+from herd.hosts.claude.events import PROMPT, SESSION_END, STOP, TOOLS, Event, read_event
 from herd.hosts.claude.handing import Handing, Text, may_go_on
 from herd.hosts.claude.inbox import inbox_of, push_notice
 from herd.hosts.claude.session_file import ACTIVITIES, IDLE, Process, State, StateWatch, settings_folder
@@ -31,7 +31,8 @@ from herd.hosts.serving import Serving
 
 _log = logging.getLogger("herd.hosts.claude")
 
-_HANDS_OVER = frozenset({SESSION_START, PROMPT, TOOLS, STOP})
+_HANDS_OVER = frozenset({PROMPT, TOOLS, STOP})
+"""Not the begin of a session: a run with a prompt of its own would put that text into the request twice."""
 _LARGE_BYTES = 65_536
 _STOP_S = 2.0
 """Seconds by which the last hook of a turn may come before the turn counts as ended."""
