@@ -48,8 +48,8 @@ def ended(path: str, since: int) -> bool | None:
     """Tell how the turn that began at that time, in milliseconds, has ended.
 
     Returns:
-        True: with the agent's last word, or as a compaction. False: a person has cut it off. None: its end is
-        not written, or not yet.
+        True: with the agent's last word, or as a command of the host. False: a person has cut it off. None:
+        its end is not written, or not yet.
     """
     last: dict[str, Any] = {}
     for entry in _entries(path, '"role"'):
@@ -61,7 +61,7 @@ def ended(path: str, since: int) -> bool | None:
         return None if any(block.get("type") == "tool_use" for block in _blocks(last)) else True
     if _is_interruption(last):
         return False
-    return True if last.get("isCompactSummary") else None
+    return True if last.get("isCompactSummary") or _is_output(last) else None
 
 
 def _entries(path: str, *wanted: str) -> Iterator[dict[str, Any]]:
@@ -88,6 +88,11 @@ def _is_interruption(entry: dict[str, Any]) -> bool:
         block.get("type") == "text" and str(block.get("text")).startswith(_INTERRUPTED)
         for block in _blocks(entry)
     )
+
+
+def _is_output(entry: dict[str, Any]) -> bool:
+    message = entry.get("message")
+    return isinstance(message, dict) and str(message.get("content")).startswith("<local-command-stdout>")
 
 
 def _blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:

@@ -30,15 +30,20 @@ class Turns:
     def __init__(self, settings: str | None) -> None:
         self._settings = settings
         self._began: int | None = None
+        self._session: str | None = None
         self._stopped = False
+        self._seen = True
 
     def changed(self, before: State | None, state: State) -> None:
         """Take note that the host does something else now."""
+        # A server that comes while something runs, as after `/mcp reconnect`, need not have come into a turn.
+        self._seen = before is not None and (self._seen or before.status == IDLE)
         was_idle = before is None or before.status == IDLE
         if was_idle and state.status != IDLE:
-            self._began, self._stopped = state.changed, False
+            self._began, self._session, self._stopped = state.changed, state.session_id, False
         elif was_idle and before is not None:
-            self._began = before.changed  # the turn between the two was too short to be seen
+            # What was between the two was too short to be seen.
+            self._began, self._session = before.changed, before.session_id
 
     def heard(self, event: Event, *, prolongs: bool) -> None:
         """Take note of a hook, and whether its answer keeps the turn from ending."""
@@ -53,8 +58,8 @@ class Turns:
             path: The transcript, as far as a hook has told it.
             gone: Tells that the answer is wanted no longer.
         """
-        if self._stopped:
-            return False
+        if self._stopped or self._session not in {None, state.session_id}:
+            return False  # `/resume` and `/clear` change the session, and Escape does not
         for _ in range(_LOOKS):
             ended = await asyncio.to_thread(self._ended, state.session_id, path)
             if ended is not None:
@@ -62,11 +67,13 @@ class Turns:
             if gone():
                 break
             await asyncio.sleep(_LOOK_S)
-        return True
+        return self._seen
 
     def _ended(self, session_id: str, path: str | None) -> bool | None:
         found = path if path is not None else self._found(session_id)
-        return False if found is None else transcript.ended(found, self._began or 0)
+        if found is None:
+            return not self._seen
+        return transcript.ended(found, self._began or 0)
 
     def _found(self, session_id: str) -> str | None:
         """Find the transcript of a session that no hook has told it of; a moved session may have several."""

@@ -24,6 +24,13 @@ CUT = {
     "message": {"role": "user", "content": [{"type": "text", "text": "[Request interrupted by user]"}]},
 }
 QUOTED = {"type": "user", "message": {"role": "user", "content": "[Request interrupted by user]"}}
+OUTPUT = {
+    "type": "user",
+    "message": {
+        "role": "user",
+        "content": "<local-command-stdout>Reconnected to herd.</local-command-stdout>",
+    },
+}
 CALL = {
     "type": "assistant",
     "message": {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_9"}]},
@@ -120,6 +127,7 @@ def test_a_text_in_the_conversation_is_found_by_its_message(path: Path):
         ([PROMPT, ANSWER, {"type": "system", "subtype": "stop_hook_summary"}], True),
         ([PROMPT, ANSWER, {**PROMPT, "isMeta": True}], True),
         ([PROMPT, {**PROMPT, "isCompactSummary": True}], True),
+        ([PROMPT, OUTPUT], True),
         ([PROMPT, ANSWER, CUT], False),
         ([PROMPT, result(), CUT], False),
         ([PROMPT], None),

@@ -94,6 +94,27 @@ async def test_a_turn_with_its_last_hook_was_not_cut(folder: Folder):
     assert not await was_cut(turns)
 
 
+@pytest.mark.parametrize(
+    "states", [(BUSY._replace(session_id="s-0"),), (BUSY._replace(session_id="s-0"), BUSY)]
+)
+async def test_a_command_that_moves_to_another_session_is_no_turn_that_was_cut(folder: Folder, states: Any):
+    folder.says("user", NOTE, 1.5)
+
+    assert not await was_cut(folder.turns(*states))
+
+
+async def test_what_began_before_the_server_was_there_counts_as_cut_only_where_that_is_written(
+    folder: Folder,
+):
+    turns = Turns(folder.settings)
+    turns.changed(None, BUSY)
+    turns.changed(BUSY, IDLE)
+    assert not await was_cut(turns)
+
+    folder.says("user", NOTE)
+    assert await was_cut(turns)
+
+
 @pytest.mark.parametrize("later", ["goes_on", "subagent", "prolonged", "next_turn"])
 async def test_a_last_hook_counts_for_its_own_turn_and_only_as_the_last(folder: Folder, later: str):
     turns = folder.turns(BUSY)
