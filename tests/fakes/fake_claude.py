@@ -75,7 +75,7 @@ class FakeClaude:
             "procStart": (start_token(os.getpid()) or "").rpartition(":")[2],
             "kind": "interactive",
             "status": status,
-            "statusUpdatedAt": time.time_ns(),
+            "statusUpdatedAt": time.time_ns() // 1_000_000,
             **changes,
         }
         (self._sessions / f"{os.getpid()}.json").write_text(json.dumps(state), encoding="utf-8")

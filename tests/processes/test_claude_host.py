@@ -144,6 +144,64 @@ def test_a_turn_that_ends_without_its_last_hook_gives_its_mail_back_and_wakes_no
     assert "(again" in world.claude.text("UserPromptSubmit", prompt=NOTICE)
 
 
+@pytest.mark.requirement("A-boundary-11")
+@pytest.mark.parametrize("status", ["busy", "waiting"])
+def test_a_turn_that_was_cut_before_any_hook_came_wakes_nobody_for_what_waits(world: World, status: str):
+    world.started()
+    world.target()
+    world.claude.says("s-1", status)
+    world.is_known({"busy": "working"}.get(status, status))
+    message = world.send("before")
+
+    world.claude.says("s-1", "idle")
+    world.is_known("idle")
+    quiet = world.not_woken()
+    world.send("after")
+
+    assert quiet
+    assert world.woken()[1]["message"]["content"] == NOTICE
+    assert world.state(message) == "accepted"
+
+
+def test_the_begin_of_a_session_is_given_no_mail_since_its_first_prompt_brings_it(world: World):
+    world.started()
+    world.working()
+    world.send("hello")
+
+    assert world.claude.hook("SessionStart", source="resume") is None
+    assert "hello" in world.claude.text("UserPromptSubmit", prompt="one")
+
+
+def test_a_flag_that_another_machine_left_hides_none_of_ours(world: World):
+    world.started()
+    world.working()
+    world.send("hello")
+    stale = world.home / "0" / "hooks" / f"s-1-{os.getpid()}"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("/nowhere/socket\ntoken\n")
+
+    assert "hello" in world.claude.text("PostToolBatch", tool_calls=[])
+
+
+@pytest.mark.requirement("A-boundary-09")
+def test_a_woken_turn_that_was_cut_and_kept_is_not_given_its_mail_again(world: World):
+    transcript = world.home / "t.jsonl"
+    world.started()
+    message = world.send("hello")
+    world.woken()
+    world.working()
+    world.claude.text("UserPromptSubmit", prompt=NOTICE, transcript_path=str(transcript))
+    note = {"role": "user", "content": [{"type": "text", "text": "[Request interrupted by user]"}]}
+    at = "2199-01-01T00:00:00.000Z"
+    entries = [{"type": "attachment", "content": message}, {"type": "user", "timestamp": at, "message": note}]
+    transcript.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+    world.claude.says("s-1", "idle")
+
+    assert world.becomes(message, "delivered")
+    assert world.not_woken()
+
+
 @pytest.mark.requirement("D-evidence-05")
 def test_a_tool_result_counts_by_the_event_that_names_it_and_by_no_other(world: World):
     server = world.started()

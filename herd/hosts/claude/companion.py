@@ -15,26 +15,26 @@ from typing import Self
 
 from herd.coordinator.attention import Arrival
 from herd.coordinator.coordinator import Coordinator
-from herd.coordinator.standby import Standby
 from herd.coordinator.tasks import Tasks
-from herd.core.errors import HerdError, LockTimeout
+from herd.coordinator.waking import Waiting
+from herd.core.errors import HerdError
 from herd.hosts.adapter import Handed
-from herd.hosts.claude import policy, transcript
+from herd.hosts.claude import policy
 from herd.hosts.claude.door import Answer, Door
-from herd.hosts.claude.events import PROMPT, SESSION_END, SESSION_START, STOP, TOOLS, Event, read_event
+from herd.hosts.claude.events import PROMPT, SESSION_END, STOP, TOOLS, Event, read_event
 from herd.hosts.claude.handing import Handing, Text, may_go_on
 from herd.hosts.claude.inbox import inbox_of, push_notice
 from herd.hosts.claude.session_file import ACTIVITIES, IDLE, Process, State, StateWatch, settings_folder
+from herd.hosts.claude.turns import Turns
 from herd.hosts.claude.waking import Waker
 from herd.hosts.claude.wire import Told
 from herd.hosts.serving import Serving
 
 _log = logging.getLogger("herd.hosts.claude")
 
-_HANDS_OVER = frozenset({SESSION_START, PROMPT, TOOLS, STOP})
+_HANDS_OVER = frozenset({PROMPT, TOOLS, STOP})
+"""Not the begin of a session: a run with a prompt of its own would put that text into the request twice."""
 _LARGE_BYTES = 65_536
-_STOP_S = 2.0
-"""Seconds by which the last hook of a turn may come before the turn counts as ended."""
 
 
 class ClaudeCompanion:
@@ -48,15 +48,16 @@ class ClaudeCompanion:
         self._serving = serving
         self._settings = settings_folder(serving.environ)
         self._tasks = Tasks()
-        self._standby = Standby()
         self._turn = asyncio.Lock()
         self._handing = Handing(self._refresh)
         self._waker = Waker(self._wake)
+        self._turns = Turns(self._settings)
         self._door = Door(serving.layout, serving.host_pid, self._hook)
         self._notices = count(1)
         self._watch: StateWatch | None = None
         self._watching = False
         self._state: State | None = None
+        self._followed: State | None = None
         self._coordinator: Coordinator | None = None
         self._unlisten: Callable[[], None] = lambda: None
         self._session_id: str | None = None
@@ -108,18 +109,8 @@ class ClaudeCompanion:
         return self._hooks_seen
 
     async def _open_door(self) -> None:
-        while True:
-            try:
-                await self._door.open()
-            except LockTimeout:
-                # The server before this one is still ending; its hooks are ours as soon as it is gone.
-                await self._standby.freed(self._door.flags.path)
-            except HerdError as fault:
-                _log.warning("claude.door.failed reason=%s", fault.message)
-                return
-            else:
-                self._refresh()
-                return
+        if await self._door.open_when_free():
+            self._refresh()
 
     # --- hooks ---------------------------------------------------------------------------------------------
 
@@ -141,17 +132,15 @@ class ClaudeCompanion:
             if event.by_person:
                 coordinator.update(person_prompted=True)
             text = await self._text_for(event, coordinator)
+            self._turns.heard(event, prolongs=text is not None)
             self._refresh()
         if text is None:
             return Answer()
-
-        async def printed(told: bool | None) -> None:  # noqa: FBT001 - the door's shape
-            await self._handing.printed(text, told=told)
-
-        return Answer(text.output(), printed)
+        return Answer(text.output(), lambda told: self._handing.printed(text, told=told))
 
     def _learn(self, event: Event) -> None:
         self._hooks_seen = True
+        self._turns.heard(event, prolongs=False)
         self._transcript = event.transcript or self._transcript
         self._permission_mode = event.permission_mode or self._permission_mode
         if event.name == SESSION_END:
@@ -177,40 +166,51 @@ class ClaudeCompanion:
 
     def _state_changed(self, state: State) -> None:
         before, self._state = self._state, state
+        self._turns.changed(before, state)
         if self._watching:
-            self._tasks.create_task(self._followed(before, state))
+            self._tasks.create_task(self._changed(before, state))
 
-    async def _followed(self, before: State | None, state: State) -> None:
+    async def _changed(self, before: State | None, state: State) -> None:
+        over = before is not None and state.status == IDLE and before.changed != state.changed
+        # Outside of the lock, which hooks wait for; until the answer is there, the session counts as busy.
+        stood = await self._waits() if over and not self._handing.owes else None
+        cut = over and await self._was_cut(state)
         async with self._turn:
             if state is not self._state:
                 return  # the next one is on its way
+            if cut:
+                self._waker.cut_off()  # before anything is given back, which counts as mail that waits
             await self._follow(state)
-            if before is not None and state.status == IDLE and before.changed != state.changed:
-                await self._turn_over()
+            if over:
+                await self._turn_over(stood)
         self._waker.changed(self._state, unread=self._unread_since is not None)
 
     async def _follow(self, state: State) -> None:
+        self._followed = state
         if state.session_id != self._session_id and not self._hooks_seen:
             await self._bind(state.session_id, state.cwd)
         if self._coordinator is not None:
             self._report(self._coordinator)
         self._refresh()
 
-    async def _turn_over(self) -> None:
-        if await self._handing.was_cut(self._transcript) or await self._ended_cut():
-            self._waker.cut_off()  # before anything is given back, which counts as mail that waits
+    async def _was_cut(self, state: State) -> bool:
+        if self._unread_since is None and not self._handing.owes:
+            return False  # nothing depends on it
+        return await self._turns.was_cut(state, self._transcript, lambda: state is not self._state)
+
+    async def _turn_over(self, stood: Waiting | None) -> None:
         await self._handing.over(self._transcript)
+        # What came while the end was looked into came after it; what the turn gives back did not.
+        waiting = stood or await self._waits()
+        if waiting is not None:
+            self._waker.stands(waiting)
         if self._coordinator is not None:
-            with suppress(HerdError):
-                self._waker.stands(await self._coordinator.attention.waits())
             self._coordinator.update(activity=IDLE, turn_ended=True)
 
-    async def _ended_cut(self) -> bool:
-        """Tell whether mail that came in time for the turn's last hook was not fetched by it: cut off."""
-        since, path = self._unread_since, self._transcript
-        if not self._hooks_seen or since is None or path is None or time.monotonic() - since < _STOP_S:
-            return False
-        return await asyncio.to_thread(transcript.ends_cut, path)
+    async def _waits(self) -> Waiting | None:
+        with suppress(HerdError):
+            return await self._coordinator.attention.waits() if self._coordinator is not None else None
+        return None
 
     def _report(self, coordinator: Coordinator) -> None:
         if self._state is not None and self._state.status is not None:
@@ -224,7 +224,8 @@ class ClaudeCompanion:
         if self._unread_since is None:
             self._unread_since = time.monotonic()
         self._refresh()
-        taken = self._waker.arrived(arrival, self._state)
+        known = self._state if self._state is self._followed else None
+        taken = self._waker.arrived(arrival, known)
         if arrival.wake and not taken and self._coordinator is not None:
             self._coordinator.update(turn_ended=True)  # nobody is woken, so no wake is open
 
@@ -234,11 +235,10 @@ class ClaudeCompanion:
     async def _woken(self) -> None:
         environ, pid = self._serving.environ, self._serving.host_pid
         found = inbox_of(environ, pid)
-        if found is None or self._settings is None:
-            return
-        asked = policy.sources(self._settings, environ, pid)
-        if await asyncio.to_thread(policy.may_wake, asked, self._permission_mode):
-            await push_notice(found, next(self._notices))
+        if found is not None and self._settings is not None:
+            asked = policy.sources(self._settings, environ, pid)
+            if await asyncio.to_thread(policy.may_wake, asked, self._permission_mode):
+                await push_notice(found, next(self._notices))
 
     def _refresh(self) -> None:
         """Bring the flags into line with what a hook would have to do now."""

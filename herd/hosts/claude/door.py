@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from herd.coordinator.standby import Standby
+from herd.core.errors import HerdError, LockTimeout
 from herd.core.limits import HOOK_S, HOOKS_AT_ONCE
 from herd.core.paths import Layout
 from herd.hosts.claude import wire
@@ -49,6 +51,7 @@ class Door:
         self._layout = layout
         self._handler = handler
         self._token = secrets.token_hex(32)
+        self._standby = Standby()
         self._listener: Listener | None = None
         self.flags = Flags(layout.hooks, pid)
 
@@ -67,6 +70,20 @@ class Door:
             await listener.close()
             raise
         self._listener = listener
+
+    async def open_when_free(self) -> bool:
+        """Open once no other server of the same process is there; tells whether it could be opened."""
+        while True:
+            try:
+                await self.open()
+            except LockTimeout:
+                # The server before this one is still ending; its hooks are ours as soon as it is gone.
+                await self._standby.freed(self.flags.path)
+            except HerdError as fault:
+                _log.warning("claude.door.failed reason=%s", fault.message)
+                return False
+            else:
+                return True
 
     async def close(self) -> None:
         """Let hooks find nothing any more, and end what is under way."""

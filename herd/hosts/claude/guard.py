@@ -44,6 +44,7 @@ def hook_command(event: str, hooks_glob: str, python: str, script: str) -> str:
     folder = f"{shlex.quote(root)}{_MACHINES}"
     flags = " ".join(f"{folder}/{flag}" for flag in _FLAGS.get(event, (_OF_SESSION,)))
     # `-I -S`: nothing of the project's folder or of site-packages is loaded, and it starts in half the time.
-    run = f'{shlex.quote(python)} -I -S {shlex.quote(script)} "$f" {event}'
-    # Once at most: the input can be read only once.
-    return f'for f in {flags}; do if [ -e "$f" ]; then {{ {run}; }} 2>/dev/null; break; fi; done; exit 0'
+    run = f'{shlex.quote(python)} -I -S {shlex.quote(script)} "$@" {event}'
+    # Once for all flags, since the input can be read only once: one of them may be another machine's.
+    given = f'set --; for f in {flags}; do if [ -e "$f" ]; then set -- "$@" "$f"; fi; done'
+    return f"{given}; if [ $# -gt 0 ]; then {{ {run}; }} 2>/dev/null; fi; exit 0"

@@ -16,15 +16,7 @@ from herd.core.errors import HerdError
 from herd.core.limits import DRAIN_CHARACTERS, HOOK_TEXT_UNITS
 from herd.hosts.adapter import Handed
 from herd.hosts.claude import transcript
-from herd.hosts.claude.events import (
-    PROMPT,
-    SESSION_END,
-    SESSION_START,
-    STOP,
-    TOOL,
-    TOOLS,
-    Event,
-)
+from herd.hosts.claude.events import SESSION_END, STOP, TOOL, TOOLS, Event
 
 _log = logging.getLogger("herd.hosts.claude")
 
@@ -126,19 +118,13 @@ class Handing:
             await self.over(path)
             return
         for text in [text for text in self._texts if text.printed]:
-            # A prompt behind a prompt: the first was taken back before it was answered, and what stood beside
-            # it with it. What a session began with stays, whatever becomes of its first prompt.
-            proved = event.name in _WITHIN_A_TURN or (event.name == PROMPT and text.event == SESSION_START)
-            if proved:
+            # A prompt behind a prompt: the first was cut off before it was answered, and may have been taken
+            # back, and what stood beside it with it.
+            if event.name in _WITHIN_A_TURN:
                 await self._confirm(text, f"hook {event.name}")
             else:
                 await self._settle(text, path)
         self._changed()
-
-    async def was_cut(self, path: str | None) -> bool:
-        """Tell whether a turn that has ended was cut off: in order, a hook would have settled its texts."""
-        owed = any(text.printed for text in self._texts)
-        return owed and (path is None or await asyncio.to_thread(transcript.ends_cut, path))
 
     async def over(self, path: str | None) -> None:
         """Settle everything once a turn has ended."""
@@ -162,7 +148,7 @@ class Handing:
 
     async def _settle(self, text: Text, path: str | None) -> None:
         # Beside a prompt it proves nothing that the text was written down: the prompt may be taken back.
-        written = transcript.has_message if text.event in _WITHIN_A_TURN else transcript.was_answered
+        written = transcript.has_message if text.event in _WITHIN_A_TURN else transcript.was_kept
         if path is not None and await asyncio.to_thread(written, path, text.message_ids[0]):
             await self._confirm(text, "transcript entry")
         else:

@@ -1,11 +1,12 @@
 """What a hook of Claude Code runs once its guard has seen a flag: one exchange with its session's server.
 
-Run as `python -I -S hook.py FLAGFILE EVENT` with the event's JSON on standard input; it is a program and
+Run as `python -I -S hook.py FLAGFILE... EVENT` with the event's JSON on standard input; it is a program and
 imports nothing of Herd. All it does has 200 ms; after that, and whenever nobody answers, it ends silently
 with status 0, and the host goes on as if there were no hook.
 
-The flag file has two lines: the path of a Unix socket, and a token for it. On that socket go, all numbers
-unsigned and big-endian:
+The first flag file behind which somebody listens is the one: where machines share a home, another machine may
+have left one of the same name. It has two lines: the path of a Unix socket, and a token for it. On that
+socket go, all numbers unsigned and big-endian:
 
     to the server    b"HERD1"
                      2 bytes length, the token
@@ -33,10 +34,8 @@ _PART = 1 << 20
 _FLAG_BYTES = 4_096
 
 
-def _exchange(flag: str, event: str) -> None:
-    path, token = _read(posix.open(flag, posix.O_RDONLY | posix.O_CLOEXEC), _FLAG_BYTES)[0].split(b"\n")[:2]
-    server = socket(AF_UNIX, SOCK_STREAM)
-    server.connect(path)
+def _exchange(flags: list[str], event: str) -> None:
+    server, token = _connected(flags)
     told, is_cut = _read(0, _MOST)
     name = event.encode()
     server.sendall(b"".join((b"HERD1", _sized(token, 2), _sized(name, 2), bytes((is_cut,)))))
@@ -47,6 +46,19 @@ def _exchange(flag: str, event: str) -> None:
     while shown:
         shown = shown[posix.write(1, shown) :]
     server.sendall(b"!")
+
+
+def _connected(flags: list[str]) -> tuple[socket, bytes]:
+    for flag in flags:
+        try:
+            number = posix.open(flag, posix.O_RDONLY | posix.O_CLOEXEC)
+            path, token = _read(number, _FLAG_BYTES)[0].split(b"\n")[:2]
+            server = socket(AF_UNIX, SOCK_STREAM)
+            server.connect(path)
+        except (OSError, ValueError):
+            continue
+        return server, token
+    raise EOFError
 
 
 def _read(number: int, most: int) -> tuple[bytes, bool]:
@@ -83,7 +95,7 @@ def _main() -> None:
     signal(SIGALRM, _give_up)
     setitimer(ITIMER_REAL, _SECONDS)
     try:  # noqa: SIM105 - contextlib is one more module to load
-        _exchange(sys.argv[1], sys.argv[2])
+        _exchange(sys.argv[1:-1], sys.argv[-1])
     except Exception:  # noqa: BLE001, S110 - whatever it is, the host must not notice
         pass
     end(0)

@@ -8,11 +8,14 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from herd.core.limits import TRANSCRIPT_TAIL_BYTES
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_INTERRUPTED = "[Request interrupted by user"
+"""How the note begins that Claude Code writes where a person has cut a turn off."""
 
 
 def has_result(path: str, tool_use_id: str) -> bool:
@@ -25,24 +28,40 @@ def has_message(path: str, message_id: str) -> bool:
     return any(entry.get("type") in {"attachment", "user"} for entry in _entries(path, message_id))
 
 
-def was_answered(path: str, message_id: str) -> bool:
-    """Tell whether the agent has said anything since that message was put into the session's conversation."""
+def was_kept(path: str, message_id: str) -> bool:
+    """Tell whether a message beside a prompt stays in the conversation, whatever has become of its turn.
+
+    A prompt that is cancelled before its answer is either taken back, and what stood beside it with it, or
+    kept with a note that it was interrupted.
+    """
     seen = False
-    for entry in _entries(path, message_id, '"assistant"'):
-        if entry.get("type") in {"attachment", "user"}:
+    for entry in _entries(path, message_id, '"assistant"', _INTERRUPTED):
+        if _is_interruption(entry) or entry.get("type") == "assistant":
+            if seen:
+                return True
+        elif entry.get("type") in {"attachment", "user"}:
             seen = True
-        elif entry.get("type") == "assistant" and seen:
-            return True
     return False
 
 
-def ends_cut(path: str) -> bool:
-    """Tell whether the last turn was cut off: its last word is the user's, or a result nobody answered."""
-    last = None
+def ended(path: str, since: int) -> bool | None:
+    """Tell how the turn that began at that time, in milliseconds, has ended.
+
+    Returns:
+        True: with the agent's last word, or as a command of the host. False: a person has cut it off. None:
+        its end is not written, or not yet.
+    """
+    last: dict[str, Any] = {}
     for entry in _entries(path, '"role"'):
         if entry.get("type") in {"user", "assistant"} and not entry.get("isMeta"):
-            last = entry["type"]
-    return last == "user"
+            last = entry
+    if _milliseconds(last.get("timestamp")) < since:
+        return None
+    if last.get("type") == "assistant":
+        return None if any(block.get("type") == "tool_use" for block in _blocks(last)) else True
+    if _is_interruption(last):
+        return False
+    return True if last.get("isCompactSummary") or _is_output(last) else None
 
 
 def _entries(path: str, *wanted: str) -> Iterator[dict[str, Any]]:
@@ -57,16 +76,36 @@ def _entries(path: str, *wanted: str) -> Iterator[dict[str, Any]]:
 
 
 def _has_result(entry: dict[str, Any], tool_use_id: str) -> bool:
+    return entry.get("type") == "user" and any(
+        block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id
+        for block in _blocks(entry)
+    )
+
+
+def _is_interruption(entry: dict[str, Any]) -> bool:
+    # A person may quote the words: Claude Code's own note is a block, and what is typed is a plain text.
+    return entry.get("type") == "user" and any(
+        block.get("type") == "text" and str(block.get("text")).startswith(_INTERRUPTED)
+        for block in _blocks(entry)
+    )
+
+
+def _is_output(entry: dict[str, Any]) -> bool:
+    message = entry.get("message")
+    return isinstance(message, dict) and str(message.get("content")).startswith("<local-command-stdout>")
+
+
+def _blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:
     message = entry.get("message")
     content = message.get("content") if isinstance(message, dict) else None
-    if entry.get("type") != "user" or not isinstance(content, list):
-        return False
-    return any(
-        isinstance(block, dict)
-        and block.get("type") == "tool_result"
-        and block.get("tool_use_id") == tool_use_id
-        for block in content
-    )
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _milliseconds(timestamp: object) -> float:
+    try:
+        return datetime.fromisoformat(str(timestamp)).timestamp() * 1_000
+    except (ValueError, OverflowError):
+        return -1
 
 
 def _tail(path: str) -> bytes:

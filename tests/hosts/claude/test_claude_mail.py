@@ -173,26 +173,6 @@ def test_what_a_subagent_fetched_counts_for_nothing_and_comes_to_the_session_its
     assert world.becomes(message, "delivered")
 
 
-@pytest.mark.requirement("A-boundary-09", "A-boundary-11")
-def test_a_woken_turn_that_is_cancelled_is_not_woken_again_and_its_mail_comes_again(world: World):
-    claude, target = world.started()
-    message = world.send(target, "[[hold one]] [[say heard]]")
-    world.model.held("one")
-
-    claude.type("\x1b")
-    claude.until(lambda: claude.status == "idle", "it is not idle again")
-    world.peer(lambda peer: peer["target"] == target and peer["activity"] == "idle")
-
-    assert world.state(message) == "accepted"
-    world.model.release("one")
-    later = world.send(target, "something new [[say heard]]")
-    again = world.model.wait("something new")
-    assert f"message {message} from" in again.fresh
-    assert "(again: an earlier hand-over was not confirmed)" in again.fresh
-    assert world.becomes(message, "delivered")
-    assert world.becomes(later, "delivered")
-
-
 @pytest.mark.requirement("A-boundary-11")
 def test_an_open_permission_dialog_is_left_alone(world: World):
     world.folder.settings["permissions"]["allow"] = ["mcp__herd"]

@@ -106,11 +106,11 @@ def test_only_a_prompt_looks_for_the_flag_of_prompts(place: Place):
 
 def test_two_flags_run_the_script_once_since_its_input_can_be_read_once(place: Place):
     flag = place.flag(f"s-1-{os.getpid()}")
-    place.flag(f"s-1-{os.getpid()}.prompt")
+    only = place.flag(f"s-1-{os.getpid()}.prompt")
 
     place.run("UserPromptSubmit")
 
-    assert place.runs == [repr([str(flag), "UserPromptSubmit"])]
+    assert place.runs == [repr([str(flag), str(only), "UserPromptSubmit"])]
 
 
 @pytest.mark.requirement("D-host-13")
@@ -168,7 +168,7 @@ def test_another_event_or_place_has_no_command(event: str, glob: str):
 def test_a_root_with_the_pattern_in_its_name_is_quoted_up_to_the_last_one():
     command = guard.hook_command("Stop", "/a/*/hooks/*/hooks", "python", "script")
 
-    assert command.startswith("for f in '/a/*/hooks'/*/hooks/")
+    assert command.startswith("set --; for f in '/a/*/hooks'/*/hooks/")
 
 
 def test_flags_below_any_machines_folder_are_found(place: Place):
@@ -180,3 +180,17 @@ def test_flags_below_any_machines_folder_are_found(place: Place):
     place.run("Stop")
 
     assert place.runs == [repr([str(flag), "Stop"])]
+
+
+@pytest.mark.parametrize("event", ["SessionStart", "Stop"])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_flag_of_another_machine_hides_none(place: Place, event: str, shell: str):
+    name = str(os.getpid()) if event == "SessionStart" else f"s-1-{os.getpid()}"
+    stale = place.root / "000000000000" / "hooks" / name
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    flag = place.flag(name)
+
+    place.run(event, shell=shell)
+
+    assert place.runs == [repr([str(stale), str(flag), event])]

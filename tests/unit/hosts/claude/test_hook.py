@@ -112,6 +112,24 @@ def test_what_the_host_tells_comes_whole_and_the_answer_is_printed_before_it_is_
     assert server.said == b"!"
 
 
+@pytest.mark.requirement("D-host-12")
+@pytest.mark.parametrize("stale", ["", "/nowhere/socket\ntoken\n", "relative\n", None], ids=str)
+def test_a_flag_behind_which_nobody_listens_leads_on_to_the_next(serve, home: Path, stale: str | None):
+    def answer(server: Served, caller: socket.socket) -> None:
+        reading_all(server, caller, 2)
+        caller.sendall(wire.answer(b"shown"))
+
+    server = serve(answer)
+    first = home / "stale"
+    if stale is not None:
+        first.write_text(stale)
+
+    words = [PYTHON, "-I", "-S", hook.__file__, str(first), str(server.flag), "Stop"]
+    ended = subprocess.run(words, input=b"{}", capture_output=True, check=False, env={})
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"shown", b"")
+
+
 def test_of_a_longer_input_the_beginning_comes_marked_as_cut(serve):
     told = b"a" * (HOOK_INPUT_BYTES + 1)
 

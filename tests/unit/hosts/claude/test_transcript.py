@@ -23,6 +23,21 @@ CUT = {
     "type": "user",
     "message": {"role": "user", "content": [{"type": "text", "text": "[Request interrupted by user]"}]},
 }
+QUOTED = {"type": "user", "message": {"role": "user", "content": "[Request interrupted by user]"}}
+OUTPUT = {
+    "type": "user",
+    "message": {
+        "role": "user",
+        "content": "<local-command-stdout>Reconnected to herd.</local-command-stdout>",
+    },
+}
+CALL = {
+    "type": "assistant",
+    "message": {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_9"}]},
+}
+AT = {"timestamp": "2026-01-01T00:00:01.000Z"}
+SINCE = 1_767_225_601_000
+"""The same moment, in milliseconds."""
 
 
 def result(tool_use_id: str = "toolu_1", **more: Any) -> dict[str, Any]:
@@ -84,9 +99,16 @@ def test_only_the_end_of_a_long_transcript_is_read(path: Path):
 
 @pytest.mark.requirement("A-boundary-09")
 def test_a_prompt_that_nobody_answered_proves_nothing_about_what_stood_beside_it(path: Path):
-    assert not transcript.was_answered(write(path, ANSWER, PROMPT, BESIDE), "m-1")
-    assert transcript.was_answered(write(path, PROMPT, BESIDE, ANSWER), "m-1")
-    assert not transcript.was_answered(write(path, PROMPT, BESIDE, ANSWER), "m-2")
+    assert not transcript.was_kept(write(path, ANSWER, PROMPT, BESIDE), "m-1")
+    assert transcript.was_kept(write(path, PROMPT, BESIDE, ANSWER), "m-1")
+    assert not transcript.was_kept(write(path, PROMPT, BESIDE, ANSWER), "m-2")
+
+
+@pytest.mark.requirement("A-boundary-09")
+def test_a_prompt_that_was_interrupted_and_kept_keeps_what_stood_beside_it(path: Path):
+    assert transcript.was_kept(write(path, PROMPT, BESIDE, CUT), "m-1")
+    assert not transcript.was_kept(write(path, PROMPT, CUT, BESIDE), "m-1")
+    assert not transcript.was_kept(write(path, PROMPT, BESIDE, QUOTED), "m-1")
 
 
 def test_a_text_in_the_conversation_is_found_by_its_message(path: Path):
@@ -99,20 +121,31 @@ def test_a_text_in_the_conversation_is_found_by_its_message(path: Path):
 
 @pytest.mark.requirement("A-boundary-11")
 @pytest.mark.parametrize(
-    ("entries", "cut"),
+    ("entries", "ended"),
     [
-        ([PROMPT, ANSWER], False),
-        ([PROMPT, ANSWER, {"type": "system", "subtype": "stop_hook_summary"}], False),
-        ([PROMPT], True),
-        ([PROMPT, BESIDE], True),
-        ([PROMPT, ANSWER, result()], True),
-        ([PROMPT, ANSWER, CUT], True),
-        ([PROMPT, ANSWER, {**PROMPT, "isMeta": True}], False),
-        ([], False),
+        ([PROMPT, ANSWER], True),
+        ([PROMPT, ANSWER, {"type": "system", "subtype": "stop_hook_summary"}], True),
+        ([PROMPT, ANSWER, {**PROMPT, "isMeta": True}], True),
+        ([PROMPT, {**PROMPT, "isCompactSummary": True}], True),
+        ([PROMPT, OUTPUT], True),
+        ([PROMPT, ANSWER, CUT], False),
+        ([PROMPT, result(), CUT], False),
+        ([PROMPT], None),
+        ([PROMPT, BESIDE], None),
+        ([PROMPT, CALL], None),
+        ([PROMPT, ANSWER, result()], None),
+        ([PROMPT, ANSWER, QUOTED], None),
+        ([], None),
     ],
 )
-def test_a_turn_was_cut_off_if_the_agent_has_not_the_last_word(path: Path, entries: list[Any], cut: bool):
-    assert transcript.ends_cut(write(path, *entries)) is cut
+def test_how_a_turn_ended_stands_in_its_last_entry(path: Path, entries: list[Any], ended: bool | None):
+    assert transcript.ended(write(path, *({**entry, **AT} for entry in entries)), SINCE) is ended
+
+
+@pytest.mark.parametrize("at", [{}, {"timestamp": "2026-01-01T00:00:00.999Z"}, {"timestamp": "x"}])
+@pytest.mark.parametrize("last", [ANSWER, CUT])
+def test_the_end_of_an_earlier_turn_tells_nothing_of_this_one(path: Path, last: Any, at: dict[str, str]):
+    assert transcript.ended(write(path, PROMPT, {**last, **at}), SINCE) is None
 
 
 def test_what_is_no_file_of_ours_proves_nothing(path: Path, tmp_path: Path):

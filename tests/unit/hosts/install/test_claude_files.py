@@ -139,7 +139,7 @@ def test_an_older_installation_is_renewed_and_what_a_person_added_to_it_stays(pe
     assert renewed == {**entry, "command": str(person.command), "env": own}
     (again,) = value(person.claude_settings)["hooks"]["Stop"]
     assert again["hooks"][0]["timeout"] == 60
-    assert again["hooks"][0]["command"].startswith("for f in ")
+    assert again["hooks"][0]["command"].startswith("set --; for f in ")
 
 
 @pytest.mark.parametrize(
