@@ -38,8 +38,7 @@ class Context(NamedTuple):
 
     def living(self, session: SessionName) -> Record | None:
         """Give the record of a session's running instance."""
-        record = self.registry.record(session.key)
-        return record if record is not None and self.registry.lives(record) else None
+        return self.registry.running(session.key)
 
     def opening(
         self,

@@ -78,7 +78,6 @@ def status_in(context: Context, key: str, message_id: str) -> dict[str, Any]:
             f"no message {printable(message_id)} was sent by that session",
             hint="Use the message_id that the send gave.",
         )
-    record = context.registry.record(found.recipient_key)
-    running = record if record is not None and context.registry.lives(record) else None
+    running = context.registry.running(found.recipient_key)
     now = SystemClock().wall_ms()
     return shape_status(found, undrained=undrained_minutes(running, now, found.receipt.accepted_at or 0))

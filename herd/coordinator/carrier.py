@@ -80,8 +80,7 @@ class LocalCarrier:
         if connection is not None:
             proved: Peer = connection.principal
             return proved.record
-        record = self._local.registry.record(key)
-        return record if record is not None and self._local.registry.lives(record) else None
+        return self._local.registry.running(key)
 
     async def reach(self, key: str, name: str | None = None) -> Reach:
         """Give the custody of a session as it can be reached now.

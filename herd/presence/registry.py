@@ -113,6 +113,14 @@ class Registry:
         owner = self.owner(record)
         return owner is not None and (owner.pid, owner.start) == (record.claim.pid, record.claim.start)
 
+    def running(self, key: str) -> Record | None:
+        """Read the record of one session's running instance; None where none runs.
+
+        Raises as `record` does.
+        """
+        record = self.record(key)
+        return record if record is not None and self.lives(record) else None
+
     def is_listed(self, record: Record) -> bool:
         """Tell whether the record holds a presence of the generation that its session's lock shows."""
         return record.presence is not None and self.owner(record) == record.claim
