@@ -11,6 +11,8 @@ from herd.core.paths import Layout
 from roles.eligibility import Judge
 from roles.model import Party, require
 
+_HOLD = ("hold", "")
+
 
 class SharedHold:
     """One hold for several who judge in one turn of the event loop; it ends with the last of them.
@@ -67,12 +69,15 @@ class Authority:
     Args:
         layout: Where the lock lies.
         judge: Turns evidence into a verdict.
+
+    Attributes:
+        turn: The turn of the event loop in which whoever shares a hold does so.
     """
 
     def __init__(self, layout: Layout, judge: Judge) -> None:
         self._lock = AuthorityLock(layout.authority_lock, layout.authority_gate, layout.authority_generation)
         self.judge = judge
-        self._of_turn: Turn[SharedHold] = Turn()
+        self.turn = Turn()
 
     async def hold(self) -> AuthorityHold:
         """Take the lock shared; the caller releases it.
@@ -102,10 +107,10 @@ class Authority:
         Raises:
             LockTimeout: a change holds it for too long.
         """
-        found = self._of_turn.found()
-        shared = found.get("")
+        found = self.turn.found()
+        shared: SharedHold | None = found.get(_HOLD)
         if shared is None or shared.over:
-            shared = found[""] = SharedHold(await self.hold())
+            shared = found[_HOLD] = SharedHold(await self.hold())
         return shared.share()
 
     @contextmanager

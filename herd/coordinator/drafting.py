@@ -41,13 +41,16 @@ class Drafting:
         own: The session.
         mailbox: Its mailbox, which holds what may be answered.
         thread: Its place in its conversations.
+        turn: What was found in this turn already.
         clock: Says when.
     """
 
-    def __init__(self, layout: Layout, own: Own, mailbox: Mailbox, thread: Thread, *, clock: Clock) -> None:
+    def __init__(
+        self, layout: Layout, own: Own, mailbox: Mailbox, thread: Thread, turn: Turn, *, clock: Clock
+    ) -> None:
         self._thread = thread
         self._files = SessionFiles(layout)
-        self._turn: Turn[SessionFile | None] = Turn()
+        self._turn = turn
         self._own = own
         self._mailbox = mailbox
         self._clock = clock
@@ -97,10 +100,11 @@ class Drafting:
         return row
 
     def _file(self, key: str) -> SessionFile | None:
-        found = self._turn.found()
-        if key not in found:
-            found[key] = self._files.read(key)
-        return found[key]
+        found, named = self._turn.found(), ("file", key)
+        if named not in found:
+            found[named] = self._files.read(key)
+        file: SessionFile | None = found[named]
+        return file
 
     async def _conversation(self, message_id: str, answered: Answered | None) -> Conversation:
         try:

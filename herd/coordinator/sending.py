@@ -18,7 +18,6 @@ from herd.coordinator.listing import Listing, Recipient
 from herd.coordinator.own import Own
 from herd.coordinator.queueing import Queued, queue
 from herd.coordinator.thread import Thread
-from herd.coordinator.turn import Turn
 from herd.core.clock import Clock, first_of
 from herd.core.errors import EligibilityUnverified
 from herd.core.limits import SEND_WAIT_MS
@@ -100,9 +99,8 @@ class Sending:
         self._evidenced = evidenced
         self._clock = clock
         self._step = step
-        self._drafting = Drafting(layout, own, mailbox, thread, clock=clock)
+        self._drafting = Drafting(layout, own, mailbox, thread, authority.turn, clock=clock)
         self._lanes = Lanes()
-        self._turn: Turn[Recipient] = Turn()
         self._waiting: dict[str, list[_Told]] = {}
 
     def progressed(self, progress: Progress) -> None:
@@ -156,10 +154,11 @@ class Sending:
     async def _resolved(self, submission: Submission, *, command: bool) -> Recipient:
         if command:
             return self._listing.named(submission.target)
-        found = self._turn.found()
-        if submission.target not in found:
-            found[submission.target] = await self._listing.shown(submission.target)
-        return found[submission.target]
+        found, named = self._authority.turn.found(), ("shown", submission.target)
+        if named not in found:
+            found[named] = await self._listing.shown(submission.target)
+        recipient: Recipient = found[named]
+        return recipient
 
     async def _begun(self, draft: Outgoing, hold: Share) -> "asyncio.Future[Outgoing]":
         """Judge by the evidence as it is now and give the row its place in the next commit.

@@ -7,18 +7,16 @@ later.
 
 import asyncio
 from collections.abc import Hashable
-from typing import Generic, TypeVar
-
-Found = TypeVar("Found")
+from typing import Any
 
 
-class Turn(Generic[Found]):
-    """Remembers for one turn."""
+class Turn:
+    """Remembers for one turn; who finds something names it by a pair whose first half is its own word."""
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, Found] | None = None
+        self._found: dict[Hashable, Any] | None = None
 
-    def found(self) -> dict[Hashable, Found]:
+    def found(self) -> dict[Hashable, Any]:
         """Give what was found out in this turn, to look into and to add to; the next one begins anew."""
         if self._found is None:
             self._found = {}
