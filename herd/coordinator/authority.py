@@ -6,12 +6,65 @@ Where the disk or the kernel refuses the lock, nothing can be judged, and whoeve
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Self
 
+from herd.coordinator.turn import Turn
 from herd.core.authority_lock import AuthorityHold, AuthorityLock
 from herd.core.errors import SystemWant
 from herd.core.paths import Layout
 from roles.eligibility import Judge
 from roles.model import Party, require
+
+_HOLD = ("hold", "")
+
+
+class SharedHold:
+    """One hold for several who judge in one turn of the event loop; it ends with the last of them.
+
+    Attributes:
+        allowed: The session keys that may be written to, as was judged under it.
+    """
+
+    def __init__(self, hold: AuthorityHold) -> None:
+        self.allowed: set[str] = set()
+        self._hold = hold
+        self._shares = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return not self._shares
+
+    def share(self) -> "Share":
+        """Give one more share, before it has ended."""
+        self._shares += 1
+        return Share(self)
+
+    def left(self) -> None:
+        """Take a share back."""
+        self._shares -= 1
+        if not self._shares:
+            self._hold.release()
+
+
+class Share:
+    """One user's part of a shared hold: a context manager, or call `release`; again: nothing."""
+
+    def __init__(self, shared: SharedHold) -> None:
+        self._shared: SharedHold | None = shared
+        self.allowed = shared.allowed
+
+    def release(self) -> None:
+        """Give it back."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.left()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 class Authority:
@@ -21,6 +74,9 @@ class Authority:
         layout: Where the lock lies.
         judge: Turns evidence into a verdict.
         wants: Told, in whatever thread, why the lock cannot be had for want of something.
+
+    Attributes:
+        turn: The turn of the event loop in which whoever shares a hold does so.
     """
 
     def __init__(
@@ -29,6 +85,7 @@ class Authority:
         self._wants = wants
         self._lock = AuthorityLock(layout.authority_lock, layout.authority_gate, layout.authority_generation)
         self.judge = judge
+        self.turn = Turn()
 
     async def hold(self) -> AuthorityHold:
         """Take the lock shared; the caller releases it.
@@ -52,6 +109,20 @@ class Authority:
             # A thread cannot be called off, and what it gets now would be nobody's.
             waiting.add_done_callback(_given_back)
             raise
+
+    async def share(self) -> Share:
+        """Take the lock shared as `hold` does, together with all who do so in the same turn of the loop.
+
+        Never with those of an earlier turn: a change that waits for the lock would wait for all who come.
+
+        Raises:
+            LockTimeout: a change holds it for too long.
+        """
+        found = self.turn.found()
+        shared: SharedHold | None = found.get(_HOLD)
+        if shared is None or shared.over:
+            shared = found[_HOLD] = SharedHold(await self.hold())
+        return shared.share()
 
     @contextmanager
     def allowed(self, sender: Party, target: Party) -> Iterator[None]:

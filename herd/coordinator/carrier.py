@@ -1,5 +1,6 @@
 """The carrier of this machine: from an outbox to the custody of the recipient, and receipts back."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -14,7 +15,8 @@ from herd.core.paths import Layout
 from herd.mail.outbox import Outgoing
 from herd.mail.reach import ConnectionReach, Reach, VisitReach
 from herd.mail.receipts import Receipt
-from herd.mail.routes import Carried
+from herd.mail.routes import Carried, CarriedTogether
+from herd.mail.together import fitting
 from herd.presence.record import Record
 from herd.presence.registry import Registry, names_of
 from herd.presence.session_file import read_session_file
@@ -57,6 +59,14 @@ class LocalCarrier:
         reach = await self.reach(message.recipient_key, message.recipient)
         self._untouched.discard(message.message_id)
         return Carried(await reach.accept(message.envelope()), reach.running)
+
+    async def carry_together(self, messages: Sequence[Outgoing]) -> CarriedTogether:
+        """See `Carrier.carry_together`: one request, or one visit."""
+        reach = await self.reach(messages[0].recipient_key, messages[0].recipient)
+        going = fitting([message.envelope() for message in messages], self._local.limits.frame_bytes)
+        self._untouched.difference_update(envelope.message_id for envelope in going)
+        together = await reach.accept_together(going)
+        return CarriedTogether(together.receipts, reach.running, together.refusal)
 
     async def status(self, message: Outgoing) -> Receipt:
         """Ask the recipient's custody about a message.

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from herd.coordinator.listing import Recipient
 from herd.coordinator.own import Own
 from herd.coordinator.thread import Answered, Thread
+from herd.coordinator.turn import Turn
 from herd.core.clock import Clock
 from herd.core.errors import AutomaticReplyLimit, InvalidReply
 from herd.core.identity import derived_message_id
@@ -18,7 +19,7 @@ from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import PENDING, Receipt
 from herd.mail.wire import Conversation, content_digest, require_fitting, surely_fits
-from herd.presence.session_file import SessionFiles
+from herd.presence.session_file import SessionFile, SessionFiles
 
 
 class Submission(NamedTuple):
@@ -40,12 +41,16 @@ class Drafting:
         own: The session.
         mailbox: Its mailbox, which holds what may be answered.
         thread: Its place in its conversations.
+        turn: What was found in this turn already.
         clock: Says when.
     """
 
-    def __init__(self, layout: Layout, own: Own, mailbox: Mailbox, thread: Thread, *, clock: Clock) -> None:
+    def __init__(
+        self, layout: Layout, own: Own, mailbox: Mailbox, thread: Thread, turn: Turn, *, clock: Clock
+    ) -> None:
         self._thread = thread
         self._files = SessionFiles(layout)
+        self._turn = turn
         self._own = own
         self._mailbox = mailbox
         self._clock = clock
@@ -70,7 +75,7 @@ class Drafting:
         answered = await self._answered(submission.reply_to, recipient)
         correlation = answered.correlation_id if answered else message_id
         conversation = await self._conversation(message_id, answered)
-        file = self._files.read(recipient.key)
+        file = self._file(recipient.key)
         row = Outgoing(
             position=0,
             message_id=message_id,
@@ -93,6 +98,13 @@ class Drafting:
         if not surely_fits((row.content, row.topic, self._own.target), ids):
             require_fitting(row.envelope())
         return row
+
+    def _file(self, key: str) -> SessionFile | None:
+        found, named = self._turn.found(), ("file", key)
+        if named not in found:
+            found[named] = self._files.read(key)
+        file: SessionFile | None = found[named]
+        return file
 
     async def _conversation(self, message_id: str, answered: Answered | None) -> Conversation:
         try:

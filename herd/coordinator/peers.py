@@ -6,8 +6,7 @@ method's own. The sender of a message is the caller's record and nothing that th
 
 import asyncio
 import logging
-import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
@@ -15,9 +14,9 @@ from herd.coordinator.connections import Connections, Peer, is_same, peer_on_rec
 from herd.coordinator.delivery import Delivery
 from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
-from herd.coordinator.own import Own, party_of, sender_of
+from herd.coordinator.own import Own, sender_of
+from herd.coordinator.taking import Taking, lane
 from herd.coordinator.tasks import Tasks
-from herd.core.authority_lock import AuthorityHold
 from herd.core.clock import Clock
 from herd.core.errors import (
     AuthenticationFailed,
@@ -32,18 +31,17 @@ from herd.core.errors import (
 from herd.core.identity import is_peer_id
 from herd.core.limits import Limits
 from herd.mail import inbox, outbox
-from herd.mail.inbox import Acceptance, Sender
+from herd.mail.inbox import Sender
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
-from herd.mail.receipts import REPLIED, Receipt
 from herd.mail.routes import Progress
-from herd.mail.steps import INBOX_AFTER, INBOX_BEFORE, Step, no_step
+from herd.mail.steps import Step, no_step
+from herd.mail.together import read_envelopes, together_to_wire
 from herd.mail.wire import Envelope, checked_status, read_envelope, read_receipt, receipt_to_wire
 from herd.presence.record import RECEIVE, SEND, Record
 from herd.presence.registry import Registry
 from herd.rpc.connection import Connection
 from herd.rpc.handshake import Identity, NonceMemory, ServerHandshake
-from roles.model import require
 
 _log = logging.getLogger("herd.coordinator.peers")
 
@@ -70,17 +68,6 @@ class Inner(NamedTuple):
     step: Step = no_step
 
 
-class _Taken(NamedTuple):
-    """What an acceptance led to, and the message of ours that it answers where that became replied."""
-
-    accepted: Acceptance
-    replied: Outgoing | None = None
-
-
-def _lane(sender: Sender, message_id: str) -> str:
-    return f"{sender.key} {message_id}"
-
-
 class PeerHandler:
     """Answers one connection whose other end is or wants to be a peer.
 
@@ -95,6 +82,13 @@ class PeerHandler:
         self._inner = inner
         self._connections = connections
         self._dialled = dialled
+        self._taking = Taking(inner)
+        self._methods = {
+            "peer.send": self._send,
+            "peer.sendMany": self._send_many,
+            "peer.status": self._status,
+            "peer.receipt": self._receipt,
+        }
         self._handshake = ServerHandshake(
             inner.identity, inner.nonces, self._key_on_record, inner.capabilities
         )
@@ -110,9 +104,7 @@ class PeerHandler:
             raise ScopeDenied("only a session's own host reads its inbox")
         if method.startswith(("session.", "resource.")):
             raise CapabilityDenied(f"a peer may not call {method}")
-        answer = {"peer.send": self._send, "peer.status": self._status, "peer.receipt": self._receipt}.get(
-            method
-        )
+        answer = self._methods.get(method)
         if answer is None:
             raise MethodNotFound(f"there is no method {method}")
         return await answer(self._caller(connection), params)
@@ -166,82 +158,37 @@ class PeerHandler:
         return peer.record
 
     async def _send(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
-        if SEND not in caller.capabilities or RECEIVE not in self._inner.capabilities:
-            raise CapabilityDenied("sending here needs message.send there and message.receive here")
+        self._require_capable(caller)
         envelope = read_envelope(params)
         sender = sender_of(caller)
-        if envelope.sender.session != sender.target:
+        self._require_fit([envelope], sender)
+        taken = await self._taking.take([envelope], sender, several=False)
+        if taken.refusal is not None:
+            raise taken.refusal
+        return receipt_to_wire(taken.receipts[0])
+
+    async def _send_many(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+        self._require_capable(caller)
+        envelopes = read_envelopes(params)
+        sender = sender_of(caller)
+        self._require_fit(envelopes, sender)
+        return together_to_wire(await self._taking.take(envelopes, sender, several=True))
+
+    def _require_capable(self, caller: Record) -> None:
+        if SEND not in caller.capabilities or RECEIVE not in self._inner.capabilities:
+            raise CapabilityDenied("sending here needs message.send there and message.receive here")
+
+    def _require_fit(self, envelopes: Sequence[Envelope], sender: Sender) -> None:
+        """Check what messages to one recipient say of both sides, and that anything can be taken now."""
+        if any(envelope.sender.session != sender.target for envelope in envelopes):
             raise InvalidParams("from.session is not the session that this connection proved", field="from")
-        self._require_own(envelope.to)
+        self._require_own(envelopes[0].to)
         self._inner.health.require()
-        # Before anything is waited for: a status asked behind this may not be answered in front of it, or a
-        # sender takes back what is accepted a moment later.
-        lane = _lane(sender, envelope.message_id)
-        await self._inner.taking.enter(lane)
-        try:
-            taken = await self._begun(envelope, sender, lane)
-        except BaseException:
-            self._inner.taking.leave(lane)
-            raise
-        return receipt_to_wire(await taken)
-
-    async def _begun(self, envelope: Envelope, sender: Sender, lane: str) -> "asyncio.Future[Receipt]":
-        """Judge by the evidence as it is now and give the message its place in the next commit.
-
-        What follows the commit follows it whether or not the caller still waits: one that goes away must not
-        leave a committed message that no reader is told of.
-        """
-        inner = self._inner
-        hold = await inner.authority.hold()
-        try:
-            require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
-            inner.step(INBOX_BEFORE)
-            acceptance = self._acceptance(envelope, sender)
-            return await inner.mailbox.begin(acceptance, lambda result: self._committed(result, hold, lane))
-        except BaseException:
-            hold.release()
-            raise
-
-    def _committed(self, result: Callable[[], _Taken], hold: AuthorityHold, lane: str) -> Receipt:
-        inner = self._inner
-        try:
-            with hold:
-                taken = result()
-                inner.step(INBOX_AFTER)
-        finally:
-            inner.taking.leave(lane)
-        if taken.accepted.new:
-            inner.delivery.waits()
-        if taken.replied is not None:
-            inner.recorded(taken.replied)
-            inner.progressed(Progress(taken.replied.receipt))
-        return taken.accepted.receipt
-
-    def _acceptance(self, envelope: Envelope, sender: Sender) -> Callable[[sqlite3.Connection], _Taken]:
-        inner = self._inner
-        now = inner.clock.wall_ms()
-
-        def work(connection: sqlite3.Connection) -> _Taken:
-            accepted = inbox.accept(
-                connection,
-                envelope,
-                sender,
-                custody_id=inner.mailbox.custody_id or "",
-                inbox_messages=inner.limits.inbox_messages,
-                now_ms=now,
-            )
-            if not accepted.new or envelope.reply_to is None:
-                return _Taken(accepted)
-            answered = outbox.find(connection, envelope.reply_to)
-            replied = answered is not None and answered.receipt.state == REPLIED
-            return _Taken(accepted, answered if replied else None)
-
-        return work
 
     async def _status(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
         question = checked_status(params)
         sender = sender_of(caller)
-        async with self._inner.taking.lane(_lane(sender, question.message_id)):
+        async with self._inner.taking.lane(lane(sender, question.message_id)):
             row = await self._inner.mailbox.read(
                 lambda connection: inbox.same(
                     connection, sender.key, question.message_id, question.to, question.digest

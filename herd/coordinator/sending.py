@@ -5,25 +5,23 @@ nothing that was queued is forgotten.
 """
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from herd.coordinator.authority import Authority
+from herd.coordinator.authority import Authority, Share
 from herd.coordinator.carrier import LocalCarrier
 from herd.coordinator.drafting import Drafting, Submission
 from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.listing import Listing, Recipient
 from herd.coordinator.own import Own
+from herd.coordinator.queueing import Queued, queue
 from herd.coordinator.thread import Thread
-from herd.core.authority_lock import AuthorityHold
 from herd.core.clock import Clock, first_of
 from herd.core.errors import EligibilityUnverified
 from herd.core.limits import SEND_WAIT_MS
 from herd.core.paths import Layout
-from herd.mail import inbox, outbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
@@ -41,14 +39,6 @@ class Sent(NamedTuple):
 
     row: Outgoing
     running: bool
-
-
-class _Queued(NamedTuple):
-    """A committed row, whether this call made it, and what else the commit settled."""
-
-    row: Outgoing
-    new: bool
-    evidenced: list[Incoming]
 
 
 class _Told:
@@ -109,7 +99,7 @@ class Sending:
         self._evidenced = evidenced
         self._clock = clock
         self._step = step
-        self._drafting = Drafting(layout, own, mailbox, thread, clock=clock)
+        self._drafting = Drafting(layout, own, mailbox, thread, authority.turn, clock=clock)
         self._lanes = Lanes()
         self._waiting: dict[str, list[_Told]] = {}
 
@@ -154,7 +144,7 @@ class Sending:
         async with self._lanes.lane(submission.target):
             recipient = await self._resolved(submission, command=command)
             draft = await self._drafting.draft(message_id, submission, recipient)
-            hold = await self._authority.hold()
+            hold = await self._authority.share()
             try:
                 return await self._begun(draft, hold)
             except BaseException:
@@ -164,9 +154,13 @@ class Sending:
     async def _resolved(self, submission: Submission, *, command: bool) -> Recipient:
         if command:
             return self._listing.named(submission.target)
-        return await self._listing.shown(submission.target)
+        found, named = self._authority.turn.found(), ("shown", submission.target)
+        if named not in found:
+            found[named] = await self._listing.shown(submission.target)
+        recipient: Recipient = found[named]
+        return recipient
 
-    async def _begun(self, draft: Outgoing, hold: AuthorityHold) -> "asyncio.Future[Outgoing]":
+    async def _begun(self, draft: Outgoing, hold: Share) -> "asyncio.Future[Outgoing]":
         """Judge by the evidence as it is now and give the row its place in the next commit.
 
         What follows the commit follows it whether or not the caller still waits: one that goes away must not
@@ -174,16 +168,16 @@ class Sending:
         """
         now = self._clock.wall_ms()
 
-        def work(connection: sqlite3.Connection) -> _Queued:
-            row, new = outbox.enqueued(connection, draft)
-            return _Queued(row, new, _confirmed_by(connection, draft, now))
-
         self._health.require()
-        require(self._authority.judge.verdict(self._own.as_party(), self._party(draft.recipient_key)))
+        if draft.recipient_key not in hold.allowed:
+            require(self._authority.judge.verdict(self._own.as_party(), self._party(draft.recipient_key)))
+            hold.allowed.add(draft.recipient_key)
         self._step(OUTBOX_BEFORE)
-        return await self._mailbox.begin(work, lambda result: self._committed(result, hold))
+        return await self._mailbox.begin(
+            lambda connection: queue(connection, draft, now), lambda result: self._committed(result, hold)
+        )
 
-    def _committed(self, result: Callable[[], _Queued], hold: AuthorityHold) -> Outgoing:
+    def _committed(self, result: Callable[[], Queued], hold: Share) -> Outgoing:
         with hold:
             queued = result()
             self._step(OUTBOX_AFTER)
@@ -232,15 +226,3 @@ class Sending:
         if progress.receipt.state == REJECTED and progress.refusal is not None:
             raise progress.refusal
         return Sent(row._replace(receipt=progress.receipt), progress.running)
-
-
-def _confirmed_by(connection: sqlite3.Connection, reply: Outgoing, now_ms: int) -> list[Incoming]:
-    """Make what a reply answers delivered: who names a message's id has it."""
-    if reply.reply_to is None:
-        return []
-    answered = [
-        row.sequence
-        for row in inbox.by_id(connection, reply.reply_to)
-        if row.handovers and row.sender_key == reply.recipient_key
-    ]
-    return inbox.confirm(connection, answered, "reply", now_ms)

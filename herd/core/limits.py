@@ -173,6 +173,9 @@ RETRY_WHEN_FULL_MS = 250
 HEALTH_RETRY_MS = 1_000
 """Milliseconds before an unhealthy coordinator first tries to write its state again."""
 
+SENT_TOGETHER = 64
+"""Messages to one recipient that travel in one request, at most; fewer where a frame holds fewer."""
+
 SETTLED_TOGETHER_MS = 10
 """Milliseconds for which a receipt may wait to be written down with those of the messages behind it."""
 

@@ -6,11 +6,13 @@ it is told to answer instead, and when, a test says beforehand. It is ignorant o
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 from herd.core.clock import Clock
+from herd.core.errors import DeliveryUnknown, HerdError
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import ACCEPTED, Receipt
-from herd.mail.routes import Carried
+from herd.mail.routes import Carried, CarriedTogether
 
 FAKE_CUSTODY = "fake-custody"
 """The custody id in every receipt that a test did not give itself."""
@@ -24,11 +26,15 @@ class FakeCarrier:
 
     Attributes:
         attempts: The ids of the messages in the order in which attempts at them began, repeated ones too.
+        requests: How many messages each attempt was about, in that order.
+        room: How many messages go at once.
         accepted: The first receipt of each accepted message, by its id, in the order of acceptance.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.attempts: list[str] = []
+        self.requests: list[int] = []
+        self.room = 1_000
         self.accepted: dict[str, Receipt] = {}
         self._clock = clock
         self._answers: dict[str, deque[Carried | BaseException]] = {}
@@ -37,11 +43,37 @@ class FakeCarrier:
 
     async def carry(self, message: Outgoing) -> Carried:
         """See `Carrier.carry`."""
-        self.attempts.append(message.message_id)
+        await self._begin([message])
+        return self._answered(message)
+
+    async def carry_together(self, messages: Sequence[Outgoing]) -> CarriedTogether:
+        """See `Carrier.carry_together`; each message takes one of the answers that were given beforehand.
+
+        A refusal is that of its message, but a lost answer and a fault are the whole attempt's.
+        """
+        together = messages[: self.room]
+        await self._begin(together)
+        receipts: list[Receipt] = []
+        running = True
+        for message in together:
+            try:
+                receipt, running = self._answered(message)
+            except DeliveryUnknown:
+                raise
+            except HerdError as refusal:
+                return CarriedTogether(tuple(receipts), running, refusal)
+            receipts.append(receipt)
+        return CarriedTogether(tuple(receipts), running)
+
+    async def _begin(self, messages: Sequence[Outgoing]) -> None:
+        self.attempts += [message.message_id for message in messages]
+        self.requests.append(len(messages))
         self._begun.set()
-        gate = self._gates.get(message.route)
+        gate = self._gates.get(messages[0].route)
         if gate is not None:
             await gate.wait()
+
+    def _answered(self, message: Outgoing) -> Carried:
         answers = self._answers.get(message.route)
         if not answers:
             return Carried(self._accept(message))

@@ -5,20 +5,35 @@ Both are the same custody, and one contract suite holds them to it. A carrier de
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from herd.core.clock import Clock
-from herd.core.errors import InvalidParams, InvalidRpc, ScopeDenied, UnknownTarget
+from herd.core.errors import (
+    FrameTooLarge,
+    HerdError,
+    InvalidParams,
+    InvalidRpc,
+    MessageTooLarge,
+    MethodNotFound,
+    ScopeDenied,
+    UnknownTarget,
+    UnsupportedProtocol,
+)
 from herd.core.limits import Limits
 from herd.core.paths import Layout
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Sender
 from herd.mail.receipts import Receipt
+from herd.mail.together import Together, accept_in_order, read_together
 from herd.mail.visit import look, visit
 from herd.mail.wire import Envelope, read_receipt, receipt_to_wire
 from herd.presence.session_file import SessionFile
+
+_ONE_BY_ONE = (MethodNotFound, InvalidParams, MessageTooLarge, UnsupportedProtocol, FrameTooLarge)
+"""Refusals that lie with a request for several, or with one of its messages: an older side knows no such one,
+and a message that was made wrong must not keep its neighbours from going."""
 
 
 class Reach(Protocol):
@@ -32,6 +47,17 @@ class Reach(Protocol):
 
         Raises:
             HerdError: a refusal; `may_pass` tells whether trying again can help.
+        """
+        ...
+
+    async def accept_together(self, envelopes: Sequence[Envelope]) -> Together:
+        """Hand messages to one recipient into custody in their order, up to the first one that is refused.
+
+        Each is judged as `accept` judges it. Those that a connection carries must be `fitting` its frames.
+
+        Raises:
+            HerdError: the attempt was refused as a whole, or nothing is known of any of them: what was
+                accepted nevertheless gets its first receipt when it comes again.
         """
         ...
 
@@ -77,6 +103,24 @@ class ConnectionReach:
         result = await self._connection.request("peer.send", envelope.to_wire())
         return _receipt_of(result, envelope.message_id, envelope.to)
 
+    async def accept_together(self, envelopes: Sequence[Envelope]) -> Together:
+        """See `Reach.accept_together`; where the request itself is refused, they go one by one."""
+        messages = [envelope.to_wire() for envelope in envelopes]
+        try:
+            result = await self._connection.request("peer.sendMany", {"messages": messages})
+        except _ONE_BY_ONE:
+            return await self._accept_one_by_one(envelopes)
+        return read_together(result, envelopes)
+
+    async def _accept_one_by_one(self, envelopes: Sequence[Envelope]) -> Together:
+        receipts: list[Receipt] = []
+        for envelope in envelopes:
+            try:
+                receipts.append(await self.accept(envelope))
+            except HerdError as refusal:
+                return Together(tuple(receipts), refusal)
+        return Together(tuple(receipts))
+
     async def status(self, message_id: str, to: str, digest: str | None = None) -> Receipt:
         """See `Reach.status`."""
         params = {"messageId": message_id, "to": to} | ({} if digest is None else {"digest": digest})
@@ -121,18 +165,25 @@ class VisitReach:
 
     async def accept(self, envelope: Envelope) -> Receipt:
         """See `Reach.accept`."""
+        together = await self.accept_together([envelope])
+        if together.refusal is not None:
+            raise together.refusal
+        return together.receipts[0]
 
-        def work(connection: sqlite3.Connection, file: SessionFile) -> Receipt:
-            return inbox.accept(
+    async def accept_together(self, envelopes: Sequence[Envelope]) -> Together:
+        """See `Reach.accept_together`: one visit, one transaction."""
+
+        def work(connection: sqlite3.Connection, file: SessionFile) -> Together:
+            return accept_in_order(
                 connection,
-                envelope,
+                envelopes,
                 self._sender,
                 custody_id=file.custody_id or "",
                 inbox_messages=self._limits.inbox_messages,
                 now_ms=self._clock.wall_ms(),
-            ).receipt
+            ).told()
 
-        def judged() -> Receipt:
+        def judged() -> Together:
             # The verdict's lock comes before the visited mailbox's, and is held across the commit.
             with self._admit():
                 return visit(self._layout, self._key, work)

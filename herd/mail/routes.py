@@ -1,51 +1,42 @@
 """The sender's side at work: for each recipient the pending messages, head first, until each is settled.
 
-A route is one exact recipient. Its head is carried; what may pass keeps it the head and makes it wait with
-backoff, a definitive refusal rejects it and the next one goes. No route waits for another. The row was
-committed before, and what a carrier answers is told to whoever waits before it is written down: a crash in
-between loses nothing, since the receipt stays owed on the other side.
+A route is one exact recipient. Its head is carried, and with it those behind it that wait already; what may
+pass keeps it the head and makes it wait with backoff, a definitive refusal rejects it and the next one goes.
+No route waits for another. The row was committed before, and what a carrier answers is told to whoever waits
+before it is written down: a crash in between loses nothing, since the receipt stays owed on the other side.
 """
 
 import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from typing import NamedTuple, Protocol
+from itertools import islice, takewhile
+from typing import NamedTuple
 
 from herd.core.backoff import pause_ms
 from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError, InvalidRpc
+from herd.core.limits import SENT_TOGETHER
 from herd.core.refusals import refusal_of
-from herd.mail import outbox
+from herd.mail.carrying import Carried, CarriedTogether, Carrier, believed
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import REJECTED, Receipt, merged
 from herd.mail.settling import Settled, Settling, Spawner
-from herd.mail.steps import SEND_AFTER, SEND_BEFORE, Step, no_step
+from herd.mail.steps import (
+    SEND_AFTER,
+    SEND_BEFORE,
+    SEVERAL_SENT_AFTER,
+    SEVERAL_SENT_BEFORE,
+    Step,
+    no_step,
+)
+
+__all__ = ["Carried", "CarriedTogether", "Carrier", "Progress", "Routes"]
 
 _log = logging.getLogger("herd.mail.routes")
-
-
-class Carried(NamedTuple):
-    """What one attempt reached."""
-
-    receipt: Receipt
-    running: bool = True
-    """Whether the recipient's coordinator took it itself."""
-
-
-class Carrier(Protocol):
-    """Takes one message to its recipient's custody, once."""
-
-    async def carry(self, message: Outgoing) -> Carried:
-        """Try once.
-
-        Raises:
-            HerdError: a refusal; `may_pass` tells whether the message stays the head of its route.
-        """
-        ...
 
 
 class Progress(NamedTuple):
@@ -64,6 +55,32 @@ class _Route:
         self.attempt = 0
         self.refusal: HerdError | None = None
         self.quiet = asyncio.Lock()
+        self.alone = 1
+        """How many go one by one before several go together again: the first one of a route, which waits for
+        no company; one that is tried again; and all of an attempt that failed as a whole, since one of them
+        may be the reason."""
+
+    def next(self) -> list[Outgoing]:
+        """Give what the next attempt is about: the head, or several of one session from it on."""
+        head = self.waiting[0]
+        first = islice(self.waiting, 1 if self.alone else SENT_TOGETHER)
+        return list(takewhile(lambda one: one.recipient_key == head.recipient_key, first))
+
+    def take(self, message: Outgoing) -> bool:
+        """Take the head out, if it is that message still: otherwise something else has settled that."""
+        if not self.waiting or self.waiting[0] is not message:
+            return False
+        self.waiting.popleft()
+        self.attempt, self.refusal = 0, None
+        self.alone = max(self.alone - 1, 0)
+        return True
+
+
+class _Attempt(NamedTuple):
+    """What an attempt reached, and how many messages have to go one by one where it is made again."""
+
+    carried: CarriedTogether
+    alone: int = 1
 
 
 class Routes:
@@ -161,35 +178,59 @@ class Routes:
                     break
                 route.retry.clear()
                 route.settled.clear()
-                message = route.waiting[0]
-                outcome = await self._attempt(message)
-                if not route.waiting or route.waiting[0] is not message:
-                    continue  # settled elsewhere meanwhile, and more is known of it than this attempt can say
-                passing = outcome if isinstance(outcome, HerdError) and outcome.may_pass else None
-                if passing is None:
-                    route.waiting.popleft()
+                messages = route.next()
+                attempt = await self._attempt(messages)
+                passing = self._taken(route, messages, attempt)
             if passing is not None:
                 await self._pause(route, passing)
-            else:
-                route.attempt, route.refusal = 0, None
-                self._settle(message, outcome, more=bool(route.waiting))
         del self._routes[name]
 
-    async def _attempt(self, message: Outgoing) -> Carried | HerdError:
+    async def _attempt(self, messages: Sequence[Outgoing]) -> _Attempt:
         try:
-            self._step(SEND_BEFORE)
-            carried = await self._carrier.carry(message)
-            self._step(SEND_AFTER)
-            outbox.require_answer(message, carried.receipt)
+            carried = await (self._carry(messages[0]) if len(messages) == 1 else self._carry_all(messages))
+            return _Attempt(believed(messages, carried))
         except HerdError as refusal:
-            return refusal
+            return _Attempt(CarriedTogether((), refusal=refusal), alone=len(messages))
         except Exception as fault:  # noqa: BLE001 - logged; the message stays the head of its route and is tried again
             told = refusal_of(fault) if isinstance(fault, OSError) else None
             if told is not None and told.may_pass:
-                return told
+                return _Attempt(CarriedTogether((), refusal=told), alone=len(messages))
             _log.exception("message.carry.failed")
-            return InvalidRpc("carrying the message failed inside Herd")
+            fault = InvalidRpc("carrying the message failed inside Herd")
+            return _Attempt(CarriedTogether((), refusal=fault), alone=len(messages))
+
+    async def _carry(self, message: Outgoing) -> CarriedTogether:
+        self._step(SEND_BEFORE)
+        carried = await self._carrier.carry(message)
+        self._step(SEND_AFTER)
+        return CarriedTogether((carried.receipt,), carried.running)
+
+    async def _carry_all(self, messages: Sequence[Outgoing]) -> CarriedTogether:
+        self._step(SEVERAL_SENT_BEFORE)
+        carried = await self._carrier.carry_together(messages)
+        self._step(SEVERAL_SENT_AFTER)
         return carried
+
+    def _taken(self, route: _Route, messages: Sequence[Outgoing], attempt: _Attempt) -> HerdError | None:
+        """Settle what an attempt has settled; gives the refusal for which the head has to wait.
+
+        What something else has settled meanwhile is left alone: more is known of it than the attempt can say.
+        """
+        receipts, running, refusal = attempt.carried
+        for message, receipt in zip(messages, receipts, strict=False):
+            if route.take(message):
+                self._settle(message, Carried(receipt, running), more=bool(route.waiting))
+        if refusal is None:
+            return None
+        refused = messages[len(receipts)]
+        if not refusal.may_pass:
+            if route.take(refused):
+                self._settle(refused, refusal, more=bool(route.waiting))
+            return None
+        if not route.waiting or route.waiting[0] is not refused:
+            return None
+        route.alone = max(route.alone, attempt.alone)
+        return refusal
 
     async def _pause(self, route: _Route, refusal: HerdError) -> None:
         route.attempt += 1

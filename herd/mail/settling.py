@@ -7,7 +7,7 @@ loses nothing: the receipt stays owed on the other side. It knows nothing of rou
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -113,37 +113,36 @@ class Settling:
 
     async def _write_down(self, all_of_them: list[Settled]) -> None:
         try:
-            # Each has its place in line before the first is waited for, so that they share a commit.
-            begun = [(settled, await self._begun(settled)) for settled in all_of_them]
-            for settled, ended in begun:
-                await self._ended(settled, ended)
+            self._step(RECEIPT_BEFORE)
+            outcomes = await self._mailbox.run(lambda connection: self._stored(connection, all_of_them))
+            self._step(RECEIPT_AFTER)
+        except HerdError as refusal:
+            outcomes = [refusal] * len(all_of_them)
         finally:
             self._writing -= 1
             self._moved.set()
-
-    async def _begun(self, settled: Settled) -> Callable[[], Awaitable[Outgoing]] | HerdError:
-        message, outcome = settled
-
-        def work(connection: sqlite3.Connection) -> Outgoing:
-            if isinstance(outcome, HerdError):
-                return outbox.reject(connection, message.message_id, outcome.code, self._clock.wall_ms())
-            return outbox.record_receipt(connection, outcome, message.recipient_key)
-
-        try:
-            self._step(RECEIPT_BEFORE)
-            return await self._mailbox.start(work)
-        except HerdError as refusal:
-            return refusal
-
-    async def _ended(self, settled: Settled, ended: Callable[[], Awaitable[Outgoing]] | HerdError) -> None:
-        try:
-            if isinstance(ended, HerdError):
-                raise ended
-            row = await ended()
-        except HerdError as refusal:
-            _log.warning("receipt.persist.failed", extra={"code": refusal.code})
-            if refusal.may_pass:
+        for settled, outcome in zip(all_of_them, outcomes, strict=True):
+            if isinstance(outcome, Outgoing):
+                self._recorded(outcome)
+                continue
+            _log.warning("receipt.persist.failed", extra={"code": outcome.code})
+            if outcome.may_pass:
                 self._failed.append(settled)  # for `retry`
-        else:
-            self._step(RECEIPT_AFTER)
-            self._recorded(row)
+
+    def _stored(
+        self, connection: sqlite3.Connection, all_of_them: list[Settled]
+    ) -> list[Outgoing | HerdError]:
+        """Store each outcome, or give why it cannot be: then nothing of that one is stored."""
+        outcomes: list[Outgoing | HerdError] = []
+        for settled in all_of_them:
+            try:
+                outcomes.append(self._one_stored(connection, settled))
+            except HerdError as refusal:
+                outcomes.append(refusal)
+        return outcomes
+
+    def _one_stored(self, connection: sqlite3.Connection, settled: Settled) -> Outgoing:
+        message, outcome = settled
+        if isinstance(outcome, HerdError):
+            return outbox.reject(connection, message.message_id, outcome.code, self._clock.wall_ms())
+        return outbox.record_receipt(connection, outcome, message.recipient_key)

@@ -14,8 +14,12 @@ OUTBOX_BEFORE = "outbox.persist.before"
 OUTBOX_AFTER = "outbox.persist.after"
 SEND_BEFORE = "message.send.before"
 SEND_AFTER = "message.send.after"
+SEVERAL_SENT_BEFORE = "messages.send.before"
+SEVERAL_SENT_AFTER = "messages.send.after"
 INBOX_BEFORE = "inbox.persist.before"
 INBOX_AFTER = "inbox.persist.after"
+SEVERAL_TAKEN_BEFORE = "messages.persist.before"
+SEVERAL_TAKEN_AFTER = "messages.persist.after"
 RECEIPT_BEFORE = "receipt.persist.before"
 RECEIPT_AFTER = "receipt.persist.after"
 HANDOVER_BEFORE = "handover.count.before"
@@ -30,8 +34,12 @@ STEPS = (
     OUTBOX_AFTER,
     SEND_BEFORE,
     SEND_AFTER,
+    SEVERAL_SENT_BEFORE,
+    SEVERAL_SENT_AFTER,
     INBOX_BEFORE,
     INBOX_AFTER,
+    SEVERAL_TAKEN_BEFORE,
+    SEVERAL_TAKEN_AFTER,
     RECEIPT_BEFORE,
     RECEIPT_AFTER,
     HANDOVER_BEFORE,
@@ -43,7 +51,9 @@ STEPS = (
     COMMIT_BEFORE,
     COMMIT_AFTER,
 )
-"""Every step, in the order of a message's life; the two of the commit lie inside each persist."""
+"""Every step, in the order of a message's life; the two of the commit lie inside each persist.
+
+A message that travels with others of its route passes those of several messages in place of its own two."""
 
 
 def no_step(_: str) -> None:

@@ -13,6 +13,9 @@ from herd.core.errors import FrameTooLarge, HerdError, InvalidParams, InvalidRpc
 from herd.core.limits import FRAME_DEPTH
 
 _NEWLINE = b"\n"
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+"""What nearly every value is, and what nests nothing: told without asking an abstract class."""
+
 _BLANK = b" \t\r"
 
 
@@ -123,8 +126,10 @@ def _nests_too_deeply(line: bytes, value: Mapping[str, Any]) -> bool:
             inner
             for outer in level
             for inner in (outer.values() if isinstance(outer, Mapping) else outer)
-            if isinstance(inner, Mapping | list | tuple)
+            if type(inner) not in _LEAVES and isinstance(inner, Mapping | list | tuple)
         ]
+        if not level:
+            return False
     return bool(level)
 
 

@@ -1,15 +1,20 @@
 """The frames that wait to be written on one connection: bounded, in order, one writer.
 
 It owns the queue and its writer, and is ignorant of what a frame holds. A peer that stops reading costs the
-frames of this queue and nothing more, since each is written only when the one before has left the process.
+frames of this queue and nothing more, since they stay in it until they have left the process, and what waits
+behind them is not handed on before.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from herd.core.errors import QueueFull
 from herd.core.limits import RETRY_WHEN_FULL_MS
+
+_TOGETHER_BYTES = 65_536
+"""Bytes of waiting frames that are handed to the transport at once, at most, unless one alone is larger."""
 
 
 class OutgoingFrames:
@@ -87,8 +92,10 @@ class OutgoingFrames:
             while not self._frames:
                 self._filled.clear()
                 await self._filled.wait()
-            await self._write_one(self._frames[0])
-            self._frames.popleft()
+            count = self._together()
+            await self._write_first(count)
+            for _ in range(count):
+                self._frames.popleft()
             self._room.set()
             if not self._frames:
                 self._empty.set()
@@ -97,13 +104,24 @@ class OutgoingFrames:
         transport = self._writer.transport
         return not (transport.is_closing() or transport.get_write_buffer_size())
 
-    async def _write_one(self, frame: bytes) -> None:
+    def _together(self) -> int:
+        """Count the frames at the front that are written at once: none of them is larger for it."""
+        if self._begun:
+            return 1
+        size = 0
+        for count, frame in enumerate(self._frames):
+            size += len(frame)
+            if size > _TOGETHER_BYTES:
+                return max(count, 1)
+        return len(self._frames)
+
+    async def _write_first(self, count: int) -> None:
         begun, self._begun = self._begun, False
         if self._lost:
             return
         try:
             if not begun:
-                self._writer.write(frame)
+                self._writer.write(b"".join(islice(self._frames, count)))
             await self._writer.drain()
         except OSError:
             self._lost = True

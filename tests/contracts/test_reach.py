@@ -31,6 +31,8 @@ from herd.mail import inbox, outbox
 from herd.mail.outbox import Outgoing
 from herd.mail.reach import ConnectionReach, Reach, VisitReach
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED, Receipt
+from herd.mail.together import Together
+from herd.mail.wire import Envelope
 from herd.presence.session_file import read_session_file
 from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied, Unverified, Verdict
@@ -472,3 +474,145 @@ async def test_what_was_accepted_one_way_is_known_the_other_way(custody: Custody
     assert await (await custody.reach()).status("m-1", target(BOB)) == first
     assert [row.message_id for row in await custody.waiting()] == ["m-1"]
     assert (await custody.accept("m-2")).custody_id == first.custody_id
+
+
+# --- several at once -------------------------------------------------------------------------------
+
+
+async def together(custody: Custody, *envelopes: Envelope) -> Together:
+    reach = await custody.reach()
+    async with asyncio.timeout(IN_TIME_S):
+        return await reach.accept_together(envelopes)
+
+
+def several(*names: str) -> list[Envelope]:
+    return [envelope(name) for name in names]
+
+
+def enqueued(message_id: str) -> Callable[[sqlite3.Connection], Outgoing]:
+    return lambda connection: outbox.enqueue(connection, outgoing(message_id))
+
+
+@pytest.mark.requirement("D-visit-04", "A-order-01")
+async def test_several_handed_in_at_once_are_there_in_their_order_with_a_receipt_each(custody: Custody):
+    names = [f"m-{number}" for number in range(20)]
+
+    receipts, refusal = await together(custody, *several(*names))
+
+    assert refusal is None
+    assert [(one.message_id, one.state) for one in receipts] == [(name, ACCEPTED) for name in names]
+    rows = await custody.waiting()
+    assert [(row.sequence, row.message_id) for row in rows] == list(enumerate(names, start=1))
+    custody_id = await custody.custody_id()
+    assert [row.receipt._replace(custody_id=custody_id) for row in rows] == list(receipts)
+    assert {row.sender.key for row in rows} == {ALICE.key}
+
+
+@pytest.mark.requirement("D-visit-04", "A-custody-05", "C9")
+async def test_several_that_come_again_get_their_first_receipts_and_are_there_once(custody: Custody):
+    first = await together(custody, *several("m-1", "m-2"))
+    single = await custody.accept("m-3")
+    before = await custody.stored()
+
+    assert await together(custody, *several("m-1", "m-2")) == first
+    assert await custody.accept("m-2") == first.receipts[1]
+    assert (await together(custody, *several("m-2", "m-3", "m-3"))).receipts == (
+        first.receipts[1],
+        single,
+        single,
+    )
+    assert await custody.stored() == before
+
+
+@pytest.mark.requirement("A-order-02", "A-errors-27")
+@pytest.mark.parametrize("inside", [True, False], ids=["with one of them", "with what is stored"])
+async def test_a_conflict_in_the_middle_keeps_what_is_before_it_and_takes_nothing_behind(
+    custody: Custody, inside: bool
+):
+    if not inside:
+        await custody.accept("m-1")
+
+    receipts, refusal = await together(
+        custody, *several("m-1", "m-2"), envelope("m-1", "other"), *several("m-4")
+    )
+
+    assert [one.message_id for one in receipts] == ["m-1", "m-2"]
+    assert isinstance(refusal, MessageIdConflict)
+    assert [row.message_id for row in await custody.waiting()] == ["m-1", "m-2"]
+
+
+@pytest.mark.requirement("A-limits-03", "A-order-02")
+async def test_of_33_the_last_one_is_refused_where_32_have_room(custody: Custody):
+    names = [f"m-{number}" for number in range(33)]
+
+    receipts, refusal = await together(custody, *several(*names))
+
+    assert [one.message_id for one in receipts] == names[:32]
+    assert isinstance(refusal, QueueFull)
+    assert refusal.details["retry_after_ms"] > 0
+    assert [row.message_id for row in await custody.waiting()] == names[:32]
+    again = await together(custody, *several("m-31", "m-32", "m-0"))
+    assert again.receipts == receipts[31:]
+    assert isinstance(again.refusal, QueueFull)
+
+
+@pytest.mark.requirement("A-custody-18")
+async def test_one_that_may_lie_in_another_custody_ends_it(custody: Custody):
+    await custody.accept("m-0")
+
+    receipts, refusal = await together(
+        custody, *several("m-1"), envelope("m-2", custodyId="another-custody"), *several("m-3")
+    )
+
+    assert [one.message_id for one in receipts] == ["m-1"]
+    assert isinstance(refusal, CustodyChanged)
+    assert [row.message_id for row in await custody.waiting()] == ["m-0", "m-1"]
+
+
+@pytest.mark.requirement("A-custody-02")
+@pytest.mark.parametrize(
+    ("verdict", "kind"),
+    [(Denied("not these two"), EligibilityDenied), (Unverified("nobody knows"), EligibilityUnverified)],
+)
+async def test_where_the_judge_does_not_allow_it_none_of_several_is_taken(
+    custody: Custody, verdict: Verdict, kind: type[HerdError]
+):
+    await custody.accept("m-0")
+    before, asked = await custody.stored(), len(custody.judge.asked)
+    custody.judge.now = verdict
+
+    with pytest.raises(kind):
+        await together(custody, *several("m-1", "m-2", "m-3"))
+
+    assert await custody.stored() == before
+    assert len(custody.judge.asked) == asked + 1, "one verdict for all of them"
+
+
+@pytest.mark.requirement("A-receipts-07", "D-visit-06")
+async def test_replies_among_several_settle_the_messages_they_answer(custody: Custody):
+    await custody.sent_by_bob("b-1")
+    await custody.sent_by_bob("b-2")
+
+    await together(
+        custody,
+        envelope("m-1", replyTo="b-1", correlationId="b-1"),
+        envelope("m-2"),
+        envelope("m-3", replyTo="b-2", correlationId="b-2"),
+    )
+
+    assert [(await custody.state_at_bob(one)).state for one in ("b-1", "b-2")] == [REPLIED, REPLIED]
+
+
+@pytest.mark.requirement("A-limits-03", "A-order-01", "A-order-02")
+async def test_of_34_waiting_on_a_route_the_last_two_stay_in_the_outbox(custody: Custody):
+    names = [f"m-{number}" for number in range(34)]
+    rows = [await custody.alice(enqueued(name)) for name in names]
+    for row in rows:
+        custody.routes().add(row)
+    await until(lambda: isinstance(custody.routes().refusal(rows[32]), QueueFull))
+    await custody.routes().written()
+
+    pending = await custody.alice(outbox.pending)
+    assert [row.message_id for row in pending] == names[32:]
+    assert [row.message_id for row in await custody.waiting()] == names[:32]
+    assert custody.routes().refusal(rows[33]) is None

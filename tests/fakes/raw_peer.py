@@ -320,7 +320,9 @@ class RawConnection:
             request = await self.asked()
             if request["method"] == "peer.send":
                 return request
-            self.refuse(request, "UNKNOWN_TARGET")
+            # As one of an earlier version, which knows no request for several.
+            older = request["method"] == "peer.sendMany"
+            self.refuse(request, "METHOD_NOT_FOUND" if older else "UNKNOWN_TARGET")
 
     def accept(self, request: dict[str, Any], custody_id: str = "raw-custody") -> None:
         """Answer a `peer.send` as a custody that has taken it."""

@@ -38,6 +38,9 @@ from herd.rpc.connection import Connection
 from roles.eligibility import OrdinaryLeads
 from roles.model import Party
 
+_AT_ONCE = 4
+"""Messages that a visitor hands in at once, at most."""
+
 _WAITS_AT_MOST = 20
 """A process that is killed after some time of its own is killed at the latest after so many times as much."""
 
@@ -175,7 +178,7 @@ def visit_session(
     dies_after_s: float,
     of_its_own_time: bool,
 ) -> None:
-    """Hand in one message after the other by visits, and say on the channel the number of each accepted one.
+    """Hand in messages by visits, some at once, and say on the channel the number of each accepted one.
 
     Args:
         channel: Gets a line for each message that was accepted.
@@ -208,7 +211,12 @@ async def _visited(
     )
     while True:
         try:
-            await reach.accept(_numbered(sender.target, target_of("lead", session.key), visitor, number))
+            numbers = range(number, number + 1 + number % _AT_ONCE)
+            to = target_of("lead", session.key)
+            taken = await reach.accept_together([_numbered(sender.target, to, visitor, n) for n in numbers])
+            number = _told(channel, number, len(taken.receipts))
+            if taken.refusal is not None:
+                raise taken.refusal
         except PeerOffline:
             # A coordinator has it, or another visitor: its end is waited for here, since no visit waits.
             await asyncio.to_thread(wait_until_free, layout.session_lock(session.key))
@@ -216,9 +224,13 @@ async def _visited(
             continue
         except QueueFull as full:
             await asyncio.sleep(full.details["retry_after_ms"] / 1000)
-            continue
-        channel.send(f"{number}\n".encode())
-        number += 1
+
+
+def _told(channel: socket.socket, number: int, count: int) -> int:
+    """Say that so many messages from a number on are accepted, and give the number of the next one."""
+    for one in range(number, number + count):
+        channel.send(f"{one}\n".encode())
+    return number + count
 
 
 def _numbered(sender: str, to: str, visitor: str, number: int) -> Envelope:

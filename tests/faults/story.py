@@ -10,6 +10,9 @@ from tests.faults.forks import Forks
 from tests.faults.session import Session, Way
 from tests.faults.truth import look
 
+CROWD = 12
+"""Messages sent at once, of which certainly some go together."""
+
 
 class Story:
     """Alice and Bob, who live and write.
@@ -41,6 +44,15 @@ class Story:
     async def together(self) -> None:
         """Three questions at once, read and confirmed at once, and answered at once."""
         questions = [(f"question {n}", {} if n == 1 else {"call_id": f"call-{n}"}) for n in range(3)]
+        ids = await self.alice.send_together(questions)
+        await self._exchange(self.bob, [text for text, _ in questions])
+        answers = [(f"answer {n}", {"reply_to": one}) for n, one in enumerate(ids)]
+        await self.bob.send_together(answers)
+        await self._exchange(self.alice, [text for text, _ in answers])
+
+    async def crowded(self) -> None:
+        """So many questions at once that some wait for others and go with them, and as many answers."""
+        questions = [(f"question {n}", {} if n % 3 else {"call_id": f"call-{n}"}) for n in range(CROWD)]
         ids = await self.alice.send_together(questions)
         await self._exchange(self.bob, [text for text, _ in questions])
         answers = [(f"answer {n}", {"reply_to": one}) for n, one in enumerate(ids)]

@@ -1,5 +1,6 @@
 """A coordinator killed at every named instant of a message's life, on either side, and the story goes on."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,18 @@ from herd.mail.steps import (
     OFFER_AFTER,
     OUTBOX_BEFORE,
     RECEIPT_BEFORE,
+    SEVERAL_SENT_AFTER,
+    SEVERAL_SENT_BEFORE,
+    SEVERAL_TAKEN_AFTER,
+    SEVERAL_TAKEN_BEFORE,
     STEPS,
 )
 from tests.fakes.records import layout_at
 from tests.faults.forks import Forks
 from tests.faults.session import Way
-from tests.faults.story import begun
+from tests.faults.story import Story, begun
+
+Tell = Callable[[Story], Awaitable[None]]
 
 AT_ONCE = Way(curious=True, late=False, forgetful=False)
 LATE = Way(curious=False, late=True, forgetful=True)
@@ -27,16 +34,19 @@ SIDES = ("alice", "bob")
 PASSINGS = (1, 2, 3)
 PERSISTS = (OUTBOX_BEFORE, INBOX_BEFORE, RECEIPT_BEFORE, HANDOVER_BEFORE, EVIDENCE_BEFORE, OFFER_AFTER)
 """The step behind which each kind of row is committed next."""
+SEVERAL = (SEVERAL_SENT_BEFORE, SEVERAL_SENT_AFTER, SEVERAL_TAKEN_BEFORE, SEVERAL_TAKEN_AFTER)
+"""The steps that only messages take which wait for others and go with them."""
+ALONE = tuple(step for step in STEPS if step not in SEVERAL)
 
 
 async def killed(
-    forks: Forks, folder: Path, way: Way, side: str, *, together: bool = False, **fate: Any
+    forks: Forks, folder: Path, way: Way, side: str, *, tell: Tell = Story.one_by_one, **fate: Any
 ) -> None:
     """Tell a story in which one process is killed, and find that it was."""
     log = folder / "steps"
     fates = {f"fate_of_{side}": {"log": str(log), **fate}}
     async with begun(layout_at(folder), forks, way, **fates) as story:
-        await (story.together() if together else story.one_by_one())
+        await tell(story)
     dead = {"alice": story.alice, "bob": story.bob}[side]
     assert dead.life == 2, f"the step was not passed: {log.read_text(encoding='utf-8').split()}"
 
@@ -47,7 +57,7 @@ async def killed(
     "way", [AT_ONCE, LATE], ids=["asked-and-started-at-once", "unasked-and-started-late"]
 )
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ALONE)
 async def test_whoever_dies_at_a_step_costs_no_message_and_makes_no_status_untrue(
     forks: Forks, folder: Path, step: str, side: str, way: Way
 ):
@@ -58,11 +68,35 @@ async def test_whoever_dies_at_a_step_costs_no_message_and_makes_no_status_untru
 @pytest.mark.timeout(180)
 @pytest.mark.requirement("A-custody-21")
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ALONE)
 async def test_whoever_dies_at_a_step_while_several_messages_are_on_their_way_keeps_their_order(
     forks: Forks, folder: Path, step: str, side: str
 ):
-    await killed(forks, folder / "machine", LATE, side, together=True, at=step)
+    await killed(forks, folder / "machine", LATE, side, tell=Story.together, at=step)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.requirement("A-custody-01", "A-custody-08", "A-custody-21")
+@pytest.mark.parametrize(
+    "way", [AT_ONCE, LATE], ids=["asked-and-started-at-once", "unasked-and-started-late"]
+)
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("step", SEVERAL)
+async def test_whoever_dies_while_several_messages_go_in_one_request_costs_none_and_keeps_their_order(
+    forks: Forks, folder: Path, step: str, side: str, way: Way
+):
+    await killed(forks, folder / "machine", way, side, tell=Story.crowded, at=step)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.requirement("A-custody-21")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("at", [COMMIT_BEFORE, COMMIT_AFTER])
+@pytest.mark.parametrize("persist", [SEVERAL_TAKEN_BEFORE, SEVERAL_SENT_AFTER])
+async def test_whoever_dies_around_the_commit_of_several_has_all_of_them_or_none(
+    forks: Forks, folder: Path, persist: str, at: str, side: str
+):
+    await killed(forks, folder / "machine", LATE, side, tell=Story.crowded, at=at, behind=persist)
 
 
 @pytest.mark.timeout(180)
@@ -73,4 +107,4 @@ async def test_whoever_dies_at_a_step_while_several_messages_are_on_their_way_ke
 async def test_whoever_dies_around_the_commit_of_a_row_has_it_or_has_it_not_and_knows_which(
     forks: Forks, folder: Path, persist: str, at: str, side: str
 ):
-    await killed(forks, folder / "machine", LATE, side, together=True, at=at, behind=persist)
+    await killed(forks, folder / "machine", LATE, side, tell=Story.together, at=at, behind=persist)

@@ -10,7 +10,8 @@ import pytest
 from herd.core.errors import RecoveryRequired
 from herd.core.identity import peer_id_of
 from herd.core.limits import DEFAULT_LIMITS
-from herd.mail.steps import INBOX_AFTER
+from herd.core.locks import AuthorityLock
+from herd.mail.steps import COMMIT_AFTER, INBOX_AFTER, SEVERAL_TAKEN_AFTER
 from herd.presence.record import Presence
 from roles.eligibility_fake import FakeJudge
 from roles.model import Denied, Unverified
@@ -633,6 +634,178 @@ async def test_a_message_whose_sender_leaves_at_once_reaches_a_waiting_reader(la
         await steps.reached(INBOX_AFTER)
 
         assert [message["text"] for message in (await reading)["messages"]] == ["hello"]
+
+
+# --- peer.sendMany ---------------------------------------------------------------------------------
+
+
+def several(bob, alice, *names, **changed):
+    """Give the params of a request with these messages."""
+    return {"messages": [bob.envelope(alice.target, name, messageId=name, **changed) for name in names]}
+
+
+@pytest.mark.requirement("A-methods-02", "A-order-01")
+async def test_several_messages_are_answered_with_a_receipt_each_in_their_order(alice, bob, connection):
+    result = await connection.accepted("peer.sendMany", several(bob, alice, "m-1", "m-2", "m-3"))
+    rows = await alice.incoming()
+
+    assert result == {
+        "receipts": [
+            {
+                "messageId": row.message_id,
+                "to": alice.target,
+                "custodyId": alice.coordinator.mailbox.custody_id,
+                "state": "accepted",
+                "cursor": row.receipt.cursor,
+                "acceptedAt": row.receipt.accepted_at,
+            }
+            for row in rows
+        ]
+    }
+    assert [row.message_id for row in rows] == ["m-1", "m-2", "m-3"]
+    assert await alice.texts() == ["m-1", "m-2", "m-3"]
+    again = await connection.accepted("peer.send", bob.envelope(alice.target, "m-2", messageId="m-2"))
+    assert again == result["receipts"][1]
+
+
+@pytest.mark.requirement("A-order-02", "A-errors-27")
+async def test_the_first_that_is_refused_is_told_behind_those_that_are_taken(alice, bob, connection):
+    given = several(bob, alice, "m-1", "m-2", "m-1", "m-3")
+    given["messages"][2]["content"] = "other"
+    result = await connection.accepted("peer.sendMany", given)
+
+    assert [receipt["messageId"] for receipt in result["receipts"]] == ["m-1", "m-2"]
+    assert result["refusal"]["data"]["code"] == "MESSAGE_ID_CONFLICT"
+    assert result["refusal"].keys() == {"code", "message", "data"}
+    assert await alice.texts() == ["m-1", "m-2"]
+
+
+@pytest.mark.requirement("A-limits-03", "A-limits-19", "A-custody-07")
+async def test_an_inbox_that_becomes_full_says_so_of_the_first_that_has_no_room(alice, bob, connection):
+    names = [f"m-{number}" for number in range(33)]
+    result = await connection.accepted("peer.sendMany", several(bob, alice, *names))
+
+    assert [receipt["messageId"] for receipt in result["receipts"]] == names[:32]
+    assert result["refusal"]["data"]["code"] == "QUEUE_FULL"
+    assert result["refusal"]["data"]["retry_after_ms"] == 250
+    assert [row.message_id for row in await alice.incoming()] == names[:32]
+
+
+@pytest.mark.requirement("A-methods-03")
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"extra": 1}, "INVALID_PARAMS"),
+        ({"createdAt": "now"}, "INVALID_PARAMS"),
+        ({"from": {"session": "lead:0000000000"}}, "INVALID_PARAMS"),
+        ({"to": "lead:0000000000"}, "INVALID_PARAMS"),
+        ({"version": 2}, "UNSUPPORTED_PROTOCOL"),
+        ({"content": "x" * 7_001}, "MESSAGE_TOO_LARGE"),
+    ],
+    ids=str,
+)
+async def test_one_that_is_made_wrong_refuses_the_whole_request(alice, bob, connection, changed, code):
+    given = several(bob, alice, "m-1", "m-2", "m-3")
+    given["messages"][1].update(changed)
+
+    assert await connection.refused("peer.sendMany", given) == code
+    assert await alice.incoming() == []
+
+
+@pytest.mark.parametrize(
+    ("to", "code"), [("lead:0000000000", "UNKNOWN_TARGET"), ("peer-" + "0" * 32, "TARGET_ENDED")]
+)
+async def test_several_for_another_recipient_are_not_taken(alice, bob, connection, to, code):
+    given = {"messages": [bob.envelope(to), bob.envelope(to)]}
+
+    assert await connection.refused("peer.sendMany", given) == code
+    assert await alice.incoming() == []
+
+
+@pytest.mark.requirement("A-methods-13")
+async def test_several_that_come_as_a_notification_leave_nothing(alice, bob, connection):
+    connection.say("peer.sendMany", several(bob, alice, "m-1", "m-2"))
+    await connection.accepted("peer.send", bob.envelope(alice.target, messageId="m-3"))
+
+    assert [row.message_id for row in await alice.incoming()] == ["m-3"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [(Denied("another group"), "ELIGIBILITY_DENIED"), (Unverified("no record"), "ELIGIBILITY_UNVERIFIED")],
+    ids=["denied", "unverified"],
+)
+async def test_the_sender_of_several_is_judged_once_and_for_all_of_them(layout, bob, verdict, code):
+    judge = FakeJudge(verdict)
+    async with running(layout, ALICE, judge=judge) as alice, await bob.proved(alice.record()) as connection:
+        assert await connection.refused("peer.sendMany", several(bob, alice, "m-1", "m-2")) == code
+        assert await alice.incoming() == []
+        assert len(judge.asked) == 1
+
+
+async def test_an_unhealthy_session_takes_none_of_several(alice, bob, connection):
+    alice.coordinator.health.observed(RecoveryRequired("the disk is full"))
+
+    assert await connection.refused("peer.sendMany", several(bob, alice, "m-1")) == "RECOVERY_REQUIRED"
+
+
+async def test_without_the_capability_nobody_sends_several(layout, alice):
+    with RawPeer(BOB).registered(layout, capabilities=("message.receive",)) as bob:
+        async with await bob.proved(alice.record()) as connection:
+            code = await connection.refused("peer.sendMany", several(bob, alice, "m-1"))
+
+    assert code == "CAPABILITY_DENIED"
+
+
+async def test_several_take_one_commit(layout, bob):
+    steps = Steps()
+    async with running(layout, ALICE, step=steps) as alice, await bob.proved(alice.record()) as connection:
+        await connection.accepted("peer.send", bob.envelope(alice.target))
+        before = steps.taken(COMMIT_AFTER)
+        await connection.accepted("peer.sendMany", several(bob, alice, *(f"m-{n}" for n in range(20))))
+
+        assert steps.taken(COMMIT_AFTER) == before + 1
+        assert steps.taken(SEVERAL_TAKEN_AFTER) == 1
+        assert steps.taken(INBOX_AFTER) == 1
+
+
+async def test_several_whose_sender_leaves_at_once_reach_a_waiting_reader(layout, bob):
+    steps = Steps()
+    async with running(layout, ALICE, step=steps) as alice:
+        reading = asyncio.ensure_future(alice.read(wait_ms=30_000))
+        connection = await bob.proved(alice.record())
+        connection.say("peer.sendMany", several(bob, alice, "m-1", "m-2"), 9)
+        connection.break_off()
+        await steps.reached(SEVERAL_TAKEN_AFTER)
+
+        assert [message["text"] for message in (await reading)["messages"]] == ["m-1", "m-2"]
+
+
+async def test_a_status_asked_behind_several_waits_for_each_of_them(alice, bob, connection):
+    """Also where one of them comes for the second time while the first is still being taken."""
+    hold = await asyncio.to_thread(exclusive, alice.layout)
+    connection.say("peer.send", bob.envelope(alice.target, "m-2", messageId="m-2"), 101)
+    connection.say("peer.sendMany", several(bob, alice, "m-1", "m-2", "m-3"), 102)
+    for number, name in enumerate(("m-3", "m-1", "m-2"), start=103):
+        connection.say("peer.status", {"messageId": name, "to": alice.target}, number)
+    assert await connection.refused("peer.read", {}) == "SCOPE_DENIED"
+    hold.release()
+
+    answers = {}
+    while len(answers) < 5:
+        frame = await connection.said()
+        answers[frame["id"]] = frame["result"]
+    assert [answers[number]["state"] for number in (101, 103, 104, 105)] == ["accepted"] * 4
+    assert [receipt["messageId"] for receipt in answers[102]["receipts"]] == ["m-1", "m-2", "m-3"]
+    assert answers[102]["receipts"][1] == answers[101]
+    assert [row.message_id for row in await alice.incoming()] == ["m-2", "m-1", "m-3"]
+
+
+def exclusive(layout):
+    """Change authority, as nobody does today, so that every verdict waits."""
+    return AuthorityLock(
+        layout.authority_lock, layout.authority_gate, layout.authority_generation
+    ).exclusive()
 
 
 # --- verdicts at acceptance ------------------------------------------------------------------------

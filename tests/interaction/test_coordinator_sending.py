@@ -313,8 +313,8 @@ async def test_nothing_is_remembered_of_sends_that_are_over(pair):
     await refused(alice.send("lead:0000000000"))
 
     assert alice.coordinator.sending._waiting == {}
-    assert alice.coordinator.sending._lanes._locks == {}
-    assert alice.coordinator.connections._dialling._locks == {}
+    assert alice.coordinator.sending._lanes._lines == {}
+    assert alice.coordinator.connections._dialling._lines == {}
     await until(lambda: not alice.coordinator.carrier._untouched)
 
 
@@ -441,7 +441,7 @@ async def held_before_the_verdict(layout, alice, send, change):
     hold = await asyncio.to_thread(lock.exclusive)
     try:
         sending = begun(send)
-        await until(lambda: bool(alice.coordinator.sending._lanes._locks))
+        await until(lambda: bool(alice.coordinator.sending._lanes._lines))
         for _ in range(3):  # behind what the send reads first
             await alice.outgoing()
         await change()
@@ -839,7 +839,7 @@ async def test_a_record_that_changed_while_a_call_waited_for_another_is_read_aga
         first = begun(alice.coordinator.connections.to(record))
         connection = await server.call()
         second = begun(alice.coordinator.connections.to(record))
-        await until(lambda: alice.coordinator.connections._dialling._users[raw.instance_id] == 2)
+        await until(lambda: len(alice.coordinator.connections._dialling._lines[raw.instance_id]) == 2)
         raw.publisher.remove()
         connection.break_off()
         for dialled in (first, second):

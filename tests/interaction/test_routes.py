@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from herd.core.clock import FakeClock
-from herd.core.errors import BY_CODE, EligibilityUnverified, HerdError, PeerOffline, QueueFull, ScopeDenied
+from herd.core.errors import (
+    BY_CODE,
+    DeliveryUnknown,
+    EligibilityUnverified,
+    HerdError,
+    PeerOffline,
+    QueueFull,
+    ScopeDenied,
+)
 from herd.core.identity import SessionName
-from herd.core.limits import RETRY_FIRST_MS, RETRY_GREATEST_MS
+from herd.core.limits import RETRY_FIRST_MS, RETRY_GREATEST_MS, SENT_TOGETHER
 from herd.core.paths import Layout
 from herd.mail import outbox
 from herd.mail.carrier_fake import FAKE_CUSTODY, FakeCarrier
@@ -24,7 +32,7 @@ from herd.mail.database import Work
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, Receipt
-from herd.mail.routes import Carried, Progress, Routes
+from herd.mail.routes import Carried, CarriedTogether, Progress, Routes
 from herd.mail.steps import (
     COMMIT_AFTER,
     COMMIT_BEFORE,
@@ -909,6 +917,237 @@ async def test_ending_the_background_work_leaves_every_unsettled_row_pending(hom
         await world.settled(3)
 
 
+# --- several at once -------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("A-order-01")
+async def test_the_head_of_a_route_goes_alone_and_those_that_wait_behind_it_go_together(world: World):
+    names = [f"m-{number}" for number in range(2 * SENT_TOGETHER)]
+    await world.send(*names)
+    await world.settled(len(names))
+
+    assert world.carrier.requests == [1, SENT_TOGETHER, SENT_TOGETHER - 1]
+    assert world.carrier.attempts == names
+    assert [row.message_id for row in world.recorded] == names
+
+
+async def test_messages_that_come_one_after_the_other_each_go_alone_and_at_once(world: World):
+    for number in range(3):
+        await world.send(f"m-{number}")
+        await world.settled(number + 1)
+
+    assert world.carrier.requests == [1, 1, 1]
+
+
+async def test_what_has_no_room_in_one_attempt_comes_with_the_next_one(world: World):
+    world.carrier.room = 2
+    await world.send(*(f"m-{number}" for number in range(6)))
+    await world.settled(6)
+
+    assert world.carrier.requests == [1, 2, 2, 1]
+    assert world.carrier.attempts == [f"m-{number}" for number in range(6)]
+
+
+@pytest.mark.requirement("A-order-05", "A-order-02")
+@pytest.mark.parametrize("kind", [kind for kind in PASSING if kind is not DeliveryUnknown], ids=by_name)
+async def test_a_refusal_in_the_middle_that_may_pass_keeps_that_one_and_all_behind_it(
+    world: World, kind: type[HerdError]
+):
+    world.carrier.answer(TO_BOB, *taken("m-1", "m-2"), kind("not now"))
+    rows = await world.send("m-1", "m-2", "m-3", "m-4")
+    await world.settled(2)
+    await world.paused()
+
+    assert [(await world.state(row.message_id)).state for row in rows] == [ACCEPTED] * 2 + [PENDING] * 2
+    assert list(world.progress) == ["m-1", "m-2"]
+    assert isinstance(world.routes.refusal(rows[2]), kind)
+    assert world.routes.refusal(rows[3]) is None
+
+    world.clock.advance(1)
+    await world.settled(4)
+    assert world.carrier.requests == [1, 3, 1, 1], "what is tried again goes alone"
+    assert [row.message_id for row in world.recorded] == ["m-1", "m-2", "m-3", "m-4"]
+
+
+def taken(*names: str) -> list[Carried]:
+    return [Carried(world_receipt(name)) for name in names]
+
+
+@pytest.mark.requirement("A-order-06", "A-receipts-08")
+@pytest.mark.parametrize("kind", DEFINITIVE, ids=by_name)
+async def test_a_definitive_refusal_in_the_middle_rejects_that_one_and_the_rest_goes_on_together(
+    world: World, kind: type[HerdError]
+):
+    world.carrier.answer(TO_BOB, *taken("m-1", "m-2"), kind("never"))
+    await world.send("m-1", "m-2", "m-3", "m-4", "m-5")
+    await world.settled(5)
+
+    states = [(await world.state(f"m-{number}")) for number in range(1, 6)]
+    assert [one.state for one in states] == [ACCEPTED, ACCEPTED, REJECTED, ACCEPTED, ACCEPTED]
+    assert states[2].outcome == kind.code
+    assert list(world.progress) == ["m-1", "m-2", "m-3", "m-4", "m-5"]
+    assert world.carrier.requests == [1, 4, 2]
+    assert world.clock.elapsed() == 0
+
+
+@pytest.mark.requirement("A-custody-08", "A-order-02")
+@pytest.mark.parametrize("fault", [DeliveryUnknown("lost"), OSError("a fault of ours")], ids=str)
+async def test_after_an_attempt_that_failed_as_a_whole_its_messages_go_one_by_one_under_their_ids(
+    world: World, fault: Exception
+):
+    names = [f"m-{number}" for number in range(1, 6)]
+    world.carrier.answer(TO_BOB, *taken("m-1", "m-2"), fault)
+    rows = await world.send(*names)
+    await world.settled(1)
+    await world.paused()
+
+    assert list(world.progress) == ["m-1"], "of the others nothing is known"
+    assert world.routes.refusal(rows[1]) is not None
+    assert world.routes.refusal(rows[2]) is None
+
+    await world.send("m-6", "m-7")
+    world.clock.advance(60)
+    await world.settled(7)
+    assert world.carrier.requests == [1, 4, 1, 1, 1, 1, 2]
+    assert world.carrier.attempts == [*names, *names[1:], "m-6", "m-7"]
+    assert {(await world.state(name)).state for name in names} == {ACCEPTED}
+
+
+@pytest.mark.requirement("A-custody-18")
+async def test_a_receipt_among_several_that_cannot_be_believed_keeps_that_one_and_those_behind_it(
+    world: World,
+):
+    other = world_receipt("m-3")._replace(custody_id="another")
+    world.carrier.answer(TO_BOB, *taken("m-1", "m-2"), Carried(other), *taken("m-4"))
+    rows = await world.send("m-1", "m-2")
+    rows += await world.send("m-3", custody_id=CUSTODY)
+    rows += await world.send("m-4")
+    await world.settled(2)
+    await world.paused()
+
+    assert [(await world.state(row.message_id)).state for row in rows] == [ACCEPTED] * 2 + [PENDING] * 2
+    refusal = world.routes.refusal(rows[2])
+    assert refusal is not None
+    assert refusal.code == "CUSTODY_CHANGED"
+
+
+@pytest.mark.parametrize("receipts", [0, 4])
+async def test_an_attempt_that_says_nothing_or_too_much_is_no_answer(world: World, receipts: int):
+    class Odd(FakeCarrier):
+        async def carry_together(self, messages: Sequence[Outgoing]) -> CarriedTogether:
+            self.requests.append(len(messages))
+            return CarriedTogether(tuple(world_receipt(f"m-{number + 2}") for number in range(receipts)))
+
+    odd = Odd(world.clock)
+    routes = routes_over(world, odd)
+    rows = [await world.mailbox.run(enqueued(outgoing(f"m-{number}"))) for number in (1, 2, 3, 4)]
+    for row in rows:
+        routes.add(row)
+    await world.settled(1)
+    await world.paused()
+
+    refusal = routes.refusal(rows[1])
+    assert refusal is not None
+    assert refusal.code == "INVALID_RPC"
+    world.clock.advance(60)
+    await world.settled(4)
+    assert odd.attempts == ["m-1", "m-2", "m-3", "m-4"]
+
+
+def routes_over(world: World, carrier: FakeCarrier) -> Routes:
+    return Routes(
+        world.mailbox,
+        carrier,
+        world.tasks,
+        clock=world.clock,
+        changed=world._changed,
+        recorded=world._recorded,
+        jitter=lambda: 0.0,
+    )
+
+
+@pytest.mark.requirement("A-order-08")
+async def test_what_was_taken_back_before_its_request_is_in_none_and_hastens_nobody(world: World):
+    world.carrier.hold(TO_BOB)
+    _, _, third, _ = await world.send("m-1", "m-2", "m-3", "m-4")
+    await world.begun(1)
+
+    world.routes.settled_elsewhere(third)
+    world.carrier.release(TO_BOB)
+    await world.settled(3)
+
+    assert world.carrier.attempts == ["m-1", "m-2", "m-4"]
+    assert world.carrier.requests == [1, 2]
+
+
+async def under_way_together(world: World, *names: str) -> list[Outgoing]:
+    """Send messages, and hold the attempt at all but the first, which is settled by then."""
+    world.carrier.hold(TO_BOB)
+    rows = await world.send(*names)
+    await world.begun(1)
+    world.carrier.release(TO_BOB)
+    world.carrier.hold(TO_BOB)
+    await world.begun(len(names))
+    return rows
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+@pytest.mark.parametrize(
+    "refusal", [None, QueueFull("full", retry_after_ms=1_000), ScopeDenied("never")], ids=str
+)
+async def test_what_was_settled_elsewhere_during_its_attempt_is_left_as_it_is(
+    world: World, place: int, refusal: HerdError | None
+):
+    names = ["m-1", "m-2", "m-3", "m-4"]
+    rows = await under_way_together(world, *names)
+    # The attempt will say this of exactly the one that is settled meanwhile.
+    outcomes = [*taken(*names[1:place]), *([refusal] if refusal else taken(names[place]))]
+    world.carrier.answer(TO_BOB, *outcomes)
+    told = receipt(names[place], DELIVERED)
+    await world.mailbox.run(lambda connection: outbox.record_receipt(connection, told, BOB.key))
+
+    world.routes.settled_elsewhere(rows[place])
+    world.carrier.release(TO_BOB)
+    await world.settled(3)
+
+    assert names[place] not in world.progress
+    assert (await world.state(names[place])).state == DELIVERED
+    assert {(await world.state(name)).state for name in names if name != names[place]} == {ACCEPTED}
+    assert world.clock.elapsed() == 0, "nobody waits for what is settled"
+
+
+async def test_whoever_holds_a_route_waits_for_the_attempt_at_several_and_lets_none_begin(world: World):
+    rows = await under_way_together(world, "m-1", "m-2", "m-3")
+    late = await world.send("m-4", "m-5")
+    holding = asyncio.create_task(held_until_taken_back(world, late[0]))
+    await world.idle()
+    assert not holding.done()
+
+    world.carrier.release(TO_BOB)
+    async with asyncio.timeout(IN_TIME_S):
+        await holding
+    await world.settled(4)
+
+    assert world.carrier.attempts == ["m-1", "m-2", "m-3", "m-5"]
+    assert not any(world.routes.has(row) for row in rows)
+
+
+async def held_until_taken_back(world: World, row: Outgoing) -> None:
+    async with world.routes.held(row):
+        await asyncio.sleep(0)
+        world.routes.settled_elsewhere(row)
+
+
+async def test_two_sessions_under_one_name_never_share_a_request(world: World):
+    world.carrier.hold(TO_BOB)
+    await world.send("m-1", "m-2", "m-3")
+    await world.send("m-4", "m-5", recipient_key=CAROL.key)
+    world.carrier.release(TO_BOB)
+    await world.settled(5)
+
+    assert world.carrier.requests == [1, 2, 2]
+
+
 # --- any weather -----------------------------------------------------------------------------------
 
 WEATHER = st.sampled_from(["accept", "offline", "full", "never", "fault", "lost"])
@@ -922,13 +1161,14 @@ ANSWERS: dict[str, Callable[[], BaseException]] = {
 
 
 @settings(max_examples=25)
-@given(st.lists(WEATHER, max_size=12), st.lists(WEATHER, max_size=12), st.integers(1, 5))
+@given(st.lists(WEATHER, max_size=12), st.lists(WEATHER, max_size=12), st.integers(1, 7), st.integers(1, 4))
 def test_in_any_weather_every_message_is_settled_once_and_in_order(
-    to_bob: list[str], to_carol: list[str], messages: int
+    to_bob: list[str], to_carol: list[str], messages: int, room: int
 ):
     async def run() -> None:
         with tempfile.TemporaryDirectory(prefix="herd-", dir="/tmp") as home:
             async with world_in(layout_at(Path(home))) as world:
+                world.carrier.room = room
                 for route, weather in ((TO_BOB, to_bob), (TO_CAROL, to_carol)):
                     answers = [ANSWERS[one]() for one in weather if one != "accept"]
                     world.carrier.answer(route, *answers)

@@ -8,7 +8,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +21,8 @@ from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import PENDING, REPLIED, Receipt
-from herd.mail.routes import Carried, Routes
+from herd.mail.routes import Carried, CarriedTogether, Routes
+from herd.mail.together import Together, accept_in_order
 from herd.mail.visit import visit
 from herd.mail.wire import Envelope, read_envelope, read_receipt, receipt_to_wire
 from tests.fakes.mail import NOW, sender, started_once, target
@@ -34,19 +35,27 @@ ROOM = 4
 FILES = ("", "-wal")
 
 
+ABREAST = 5
+"""Messages that go in one request: more than an inbox takes, so that one in the middle may be refused."""
+
+
 class Wire(NamedTuple):
-    """A message that has been sent and may still arrive, any number of times."""
+    """Messages that have been sent in one request and may still arrive, any number of times."""
 
     source: "Node"
     sink: "Node"
-    envelope: Envelope
+    envelopes: tuple[Envelope, ...]
+
+    def holds(self, message_id: str) -> bool:
+        """Tell whether a message is among them."""
+        return any(envelope.message_id == message_id for envelope in self.envelopes)
 
 
 class Attempt(NamedTuple):
-    """A route that waits for what becomes of a message it sent."""
+    """A route that waits for what becomes of the messages it sent."""
 
     wire: Wire
-    answer: "asyncio.Future[Carried]"
+    answer: "asyncio.Future[CarriedTogether]"
 
 
 class Told(NamedTuple):
@@ -194,9 +203,16 @@ class Node:
             self.routes.settled_elsewhere(row)
 
     async def carry(self, message: Outgoing) -> Carried:
-        """See `Carrier.carry`: lay it on the wire and wait for what the test says."""
-        envelope = read_envelope(message.envelope().to_wire())
-        wire = Wire(self, self._peers[message.recipient_key], envelope)
+        """See `Carrier.carry`."""
+        carried = await self.carry_together([message])
+        if carried.refusal is not None:
+            raise carried.refusal
+        return Carried(carried.receipts[0], carried.running)
+
+    async def carry_together(self, messages: Sequence[Outgoing]) -> CarriedTogether:
+        """See `Carrier.carry_together`: lay them on the wire and wait for what the test says."""
+        envelopes = tuple(read_envelope(one.envelope().to_wire()) for one in messages[:ABREAST])
+        wire = Wire(self, self._peers[messages[0].recipient_key], envelopes)
         attempt = Attempt(wire, asyncio.get_running_loop().create_future())
         self.attempts.append(attempt)
         try:
@@ -204,26 +220,30 @@ class Node:
         finally:
             self.attempts.remove(attempt)
 
-    async def accept(self, wire: Wire) -> Receipt:
+    async def accept(self, wire: Wire) -> Together:
         """Take what arrives into custody, as a coordinator or a visitor does."""
-        envelope, custody_id = wire.envelope, await self.custody_id()
+        custody_id = await self.custody_id()
 
-        def work(connection: sqlite3.Connection) -> tuple[Receipt, Outgoing | None]:
-            accepted = inbox.accept(
+        def work(connection: sqlite3.Connection) -> tuple[Together, list[Outgoing]]:
+            taken = accept_in_order(
                 connection,
-                envelope,
+                wire.envelopes,
                 sender(wire.source.session),
                 custody_id=custody_id,
                 inbox_messages=ROOM,
                 now_ms=NOW,
             )
-            answered = outbox.find(connection, envelope.reply_to) if envelope.reply_to else None
-            return accepted.receipt, answered
+            replies = [one.reply_to for one in wire.envelopes[: len(taken.accepted)] if one.reply_to]
+            answered = [outbox.find(connection, reply_to) for reply_to in replies]
+            return taken.told(), [row for row in answered if row is not None]
 
-        receipt, answered = await self.run(work)
-        if answered is not None and answered.receipt.state == REPLIED:
-            self.recorded(answered)
-        return read_receipt(receipt_to_wire(receipt))
+        together, answered = await self.run(work)
+        for row in answered:
+            if row.receipt.state == REPLIED:
+                self.recorded(row)
+        return together._replace(
+            receipts=tuple(read_receipt(receipt_to_wire(receipt)) for receipt in together.receipts)
+        )
 
     async def owed(self) -> list[Told]:
         """Give the receipts that it owes now."""

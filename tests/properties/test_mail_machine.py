@@ -24,7 +24,7 @@ from herd.core.errors import DeliveryUnknown, HerdError, PeerOffline
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Incoming
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED
-from herd.mail.routes import Carried
+from herd.mail.routes import CarriedTogether
 from herd.mail.steps import COMMIT_AFTER, COMMIT_BEFORE
 from herd.mail.wire import content_digest
 from tests.fakes.mail import ALICE, BOB, CAROL, NOW, outgoing, sender
@@ -111,7 +111,7 @@ class MailMachine(RuleBasedStateMachine):
 
     # --- sending -----------------------------------------------------------------------------------
 
-    @rule(who=NODES, other=st.integers(1, 2), count=st.integers(1, 3), cut=CUTS)
+    @rule(who=NODES, other=st.integers(1, 2), count=st.integers(1, 6), cut=CUTS)
     def send(self, who: int, other: int, count: int, cut: str) -> None:
         for _ in range(count):
             self._send(who, (who + other) % 3, None, cut)
@@ -139,7 +139,7 @@ class MailMachine(RuleBasedStateMachine):
         message_id = self._pending()[pick % len(self._pending())]
         source = self._living(self.sent[message_id].source)
         on_the_way = [*self.wires, *(attempt.wire for attempt in source.attempts)]
-        if not any(wire.envelope.message_id == message_id for wire in on_the_way):
+        if not any(wire.holds(message_id) for wire in on_the_way):
             self._cut(source, cut, self._cancel(message_id))
 
     # --- the wire ----------------------------------------------------------------------------------
@@ -332,7 +332,10 @@ class MailMachine(RuleBasedStateMachine):
     async def _arrived(self, attempt: Attempt, *, lost: bool) -> None:
         sink = attempt.wire.sink
         try:
-            outcome: Carried | HerdError = Carried(await sink.accept(attempt.wire), sink.lives)
+            together = await sink.accept(attempt.wire)
+            outcome: CarriedTogether | HerdError = CarriedTogether(
+                together.receipts, sink.lives, together.refusal
+            )
         except HerdError as refusal:
             outcome = refusal
         if lost or sink.was_cut:
@@ -496,7 +499,7 @@ class MailMachine(RuleBasedStateMachine):
         await node.run(work)
 
 
-def _end(answer: "asyncio.Future[Carried]", outcome: Carried | HerdError) -> None:
+def _end(answer: "asyncio.Future[CarriedTogether]", outcome: CarriedTogether | HerdError) -> None:
     if answer.done():
         return
     if isinstance(outcome, HerdError):

@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 
 SESSION_METHODS = {"session.authenticate", *adapter_api.served()}
-PEER_METHODS = {"peer.hello", "peer.authenticate", "peer.send", "peer.status", "peer.receipt", "peer.read"}
+PEER_METHODS = {
+    *("peer.hello", "peer.authenticate", "peer.send", "peer.sendMany"),
+    *("peer.status", "peer.receipt", "peer.read"),
+}
 """`peer.read` is served by nobody and refused by name."""
 
 VARIABLES = {

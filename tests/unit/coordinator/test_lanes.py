@@ -38,7 +38,7 @@ async def test_whoever_asks_while_another_is_about_to_go_on_does_not_overtake_it
 async def test_different_names_do_not_wait_for_each_other():
     lanes = Lanes()
     async with asyncio.timeout(5), lanes.lane("x"), lanes.lane("y"):
-        assert set(lanes._locks) == {"x", "y"}
+        assert set(lanes._lines) == {"x", "y"}
 
 
 async def test_nothing_is_left_of_a_lane_that_nobody_uses():
@@ -52,5 +52,68 @@ async def test_nothing_is_left_of_a_lane_that_nobody_uses():
         waiting.cancel()
         await asyncio.wait({waiting})
 
-    assert not lanes._locks
-    assert not lanes._users
+    assert not lanes._lines
+
+
+async def test_whoever_asks_for_several_has_a_place_in_all_of_them_before_it_waits_for_any():
+    lanes, order = Lanes(), []
+
+    async def hold(name, *lines):
+        await lanes.enter(*lines)
+        order.append(name)
+        await turns()
+        lanes.leave(*lines)
+
+    await lanes.enter("x")
+    several = asyncio.ensure_future(hold("several", "x", "y", "z", "y"))
+    await turns()
+    later = [asyncio.ensure_future(hold(f"later {one}", one)) for one in ("z", "y")]
+    await turns()
+    assert order == []
+
+    lanes.leave("x")
+    async with asyncio.timeout(5):
+        await asyncio.gather(several, *later)
+
+    assert order == ["several", "later y", "later z"]
+    assert not lanes._lines
+
+
+async def test_two_who_ask_for_the_same_ones_in_different_orders_never_wait_for_each_other():
+    lanes, order = Lanes(), []
+
+    async def hold(name, *lines):
+        await lanes.enter(*lines)
+        order.append(name)
+        await turns()
+        lanes.leave(*lines)
+
+    await lanes.enter("a", "c")
+    asked = (("first", "a", "b"), ("second", "c", "b", "a"))
+    both = [asyncio.ensure_future(hold(*one)) for one in asked]
+    await turns()
+    lanes.leave("c")
+    await turns()
+    lanes.leave("a")
+    async with asyncio.timeout(5):
+        await asyncio.gather(*both)
+
+    assert order == ["first", "second"]
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_whoever_is_cancelled_while_it_waits_for_several_leaves_none_of_them_taken(granted):
+    lanes = Lanes()
+    await lanes.enter("x")
+    waiting = asyncio.ensure_future(lanes.enter("w", "x", "y"))
+    await turns()
+    if granted:
+        lanes.leave("x")  # its turn has come, and it has not run yet
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    if not granted:
+        lanes.leave("x")
+
+    assert not lanes._lines
+    async with asyncio.timeout(5):
+        await lanes.enter("y", "x", "w")

@@ -253,3 +253,88 @@ async def test_a_connection_that_has_ended_says_that_nothing_is_known():
 
     with pytest.raises(DeliveryUnknown):
         await reach.accept(envelope())
+
+
+# --- several at once -------------------------------------------------------------------------------
+
+THREE = [envelope("m-1"), envelope("m-2"), envelope("m-3")]
+
+
+async def test_several_are_sent_in_one_request_in_their_order():
+    given = {"receipts": [receipt_to_wire(receipt(one.message_id)) for one in THREE]}
+    async with reached(always({"result": given})) as (reach, far):
+        together = await reach.accept_together(THREE)
+
+    assert together.receipts == tuple(receipt(one.message_id) for one in THREE)
+    assert together.refusal is None
+    (frame,) = far.frames
+    assert (frame["method"], frame["params"]) == (
+        "peer.sendMany",
+        {"messages": [params(f"m-{number}", noReplyNeeded=False) for number in (1, 2, 3)]},
+    )
+
+
+def singly(refusal: HerdError, bad: dict[str, HerdError]) -> Answer:
+    """Refuse a request for several, and take single ones but for the bad ones."""
+
+    async def answer(frame: dict[str, Any]) -> dict[str, Any]:
+        if frame["method"] == "peer.sendMany":
+            return {"error": refusal.to_wire()}
+        message_id = frame["params"]["messageId"]
+        if message_id in bad:
+            return {"error": bad[message_id].to_wire()}
+        return result(receipt(message_id))
+
+    return answer
+
+
+WITH_THE_REQUEST = ["METHOD_NOT_FOUND", "INVALID_PARAMS", "MESSAGE_TOO_LARGE", "UNSUPPORTED_PROTOCOL"]
+
+
+@pytest.mark.parametrize("code", [*WITH_THE_REQUEST, "FRAME_TOO_LARGE"])
+async def test_where_the_request_for_several_is_refused_each_goes_by_itself(code: str):
+    async with reached(singly(BY_CODE[code]("no"), {})) as (reach, far):
+        together = await reach.accept_together(THREE)
+
+    assert together.receipts == tuple(receipt(one.message_id) for one in THREE)
+    assert together.refusal is None
+    assert [frame["method"] for frame in far.frames] == ["peer.sendMany", *["peer.send"] * 3]
+    assert [frame["params"] for frame in far.frames[1:]] == [one.to_wire() for one in THREE]
+
+
+async def test_one_that_is_made_wrong_is_refused_alone_and_none_behind_it_goes_in_front():
+    bad = {"m-2": BY_CODE["INVALID_PARAMS"]("content: too odd")}
+    async with reached(singly(BY_CODE["INVALID_PARAMS"]("content: too odd"), bad)) as (reach, far):
+        together = await reach.accept_together(THREE)
+
+    assert together.receipts == (receipt("m-1"),)
+    assert together.refusal is not None
+    assert together.refusal.code == "INVALID_PARAMS"
+    assert [frame["params"].get("messageId") for frame in far.frames] == [None, "m-1", "m-2"]
+
+
+async def test_what_does_not_fit_into_one_frame_goes_one_by_one():
+    large = [envelope(f"m-{number}", "x" * 3_000) for number in range(1, 4)]
+    async with reached(singly(BY_CODE["INVALID_RPC"]("never asked"), {}), frame_bytes=8_192) as (reach, far):
+        together = await reach.accept_together(large)
+
+    assert [one.message_id for one in together.receipts] == ["m-1", "m-2", "m-3"]
+    assert [frame["method"] for frame in far.frames] == ["peer.send"] * 3
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in BY_CODE.values() if kind.code not in {*WITH_THE_REQUEST, "FRAME_TOO_LARGE"}]
+)
+async def test_any_other_refusal_of_the_request_is_given_as_it_is(kind: type[HerdError]):
+    async with reached(singly(kind("the reason"), {})) as (reach, far):
+        with pytest.raises(kind):
+            await reach.accept_together(THREE)
+
+    assert [frame["method"] for frame in far.frames] == ["peer.sendMany"]
+
+
+async def test_an_answer_about_other_messages_settles_none_of_them():
+    given = {"receipts": [receipt_to_wire(receipt(one)) for one in ("m-1", "m-3", "m-2")]}
+    async with reached(always({"result": given})) as (reach, _):
+        with pytest.raises(InvalidRpc):
+            await reach.accept_together(THREE)

@@ -1,0 +1,37 @@
+"""The transaction of a send: the row of the outbox, and what the message proves of the one it answers."""
+
+import sqlite3
+from typing import NamedTuple
+
+from herd.mail import inbox, outbox
+from herd.mail.inbox import Incoming
+from herd.mail.outbox import Outgoing
+
+
+class Queued(NamedTuple):
+    """A committed row, whether this call made it, and what else the commit settled."""
+
+    row: Outgoing
+    new: bool
+    evidenced: list[Incoming]
+
+
+def queue(connection: sqlite3.Connection, draft: Outgoing, now_ms: int) -> Queued:
+    """Store a draft as pending; what it answers becomes delivered, since who names a message's id has it.
+
+    Raises:
+        MessageIdConflict: see `herd.mail.outbox.enqueued`.
+    """
+    row, new = outbox.enqueued(connection, draft)
+    return Queued(row, new, _confirmed_by(connection, draft, now_ms))
+
+
+def _confirmed_by(connection: sqlite3.Connection, reply: Outgoing, now_ms: int) -> list[Incoming]:
+    if reply.reply_to is None:
+        return []
+    answered = [
+        row.sequence
+        for row in inbox.by_id(connection, reply.reply_to)
+        if row.handovers and row.sender_key == reply.recipient_key
+    ]
+    return inbox.confirm(connection, answered, "reply", now_ms)

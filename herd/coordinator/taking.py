@@ -1,0 +1,139 @@
+"""Taking what a proved peer sends into custody: one verdict, one place in line, one commit for each request.
+
+Which requests there are, and who may make them, is told in `peers`.
+"""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from herd.coordinator.own import party_of
+from herd.core.authority_lock import AuthorityHold
+from herd.mail import outbox
+from herd.mail.inbox import Sender
+from herd.mail.outbox import Outgoing
+from herd.mail.receipts import REPLIED
+from herd.mail.routes import Progress
+from herd.mail.steps import INBOX_AFTER, INBOX_BEFORE, SEVERAL_TAKEN_AFTER, SEVERAL_TAKEN_BEFORE
+from herd.mail.together import Taken, Together, accept_in_order
+from herd.mail.wire import Envelope
+from roles.model import require
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from herd.coordinator.peers import Inner
+
+
+def lane(sender: Sender, message_id: str) -> str:
+    """Give the name of the lane in which a message is taken, and asked for."""
+    return f"{sender.key} {message_id}"
+
+
+class _Committed(NamedTuple):
+    """What was taken, and the messages of ours that it answers where they became replied."""
+
+    taken: Taken
+    replied: list[Outgoing]
+
+
+class Taking:
+    """Takes messages for one coordinator.
+
+    Args:
+        inner: Its parts.
+    """
+
+    def __init__(self, inner: "Inner") -> None:
+        self._inner = inner
+
+    async def take(self, envelopes: Sequence[Envelope], sender: Sender, *, several: bool) -> Together:
+        """Take messages of one sender, in their order, up to the first one that is refused.
+
+        Args:
+            envelopes: They name this session as the recipient.
+            sender: Who sends them, as its record proves it.
+            several: Whether they came in the request for several, be it one.
+
+        Raises:
+            HerdError: the sender may not write to this session, or nothing can be stored; nothing was taken.
+        """
+        # Before anything is waited for: a status asked behind this may not be answered in front of it, or a
+        # sender takes back what is accepted a moment later.
+        lanes = [lane(sender, envelope.message_id) for envelope in envelopes]
+        await self._inner.taking.enter(*lanes)
+        try:
+            taken = await self._begun(envelopes, sender, lanes, several=several)
+        except BaseException:
+            self._inner.taking.leave(*lanes)
+            raise
+        return await taken
+
+    async def _begun(
+        self, envelopes: Sequence[Envelope], sender: Sender, lanes: Sequence[str], *, several: bool
+    ) -> "asyncio.Future[Together]":
+        """Judge by the evidence as it is now and give the messages their place in the next commit.
+
+        What follows the commit follows it whether or not the caller still waits: one that goes away must not
+        leave a committed message that no reader is told of.
+        """
+        inner = self._inner
+
+        def committed(result: Callable[[], _Committed]) -> Together:
+            return self._committed(result, hold, lanes, several=several)
+
+        hold = await inner.authority.hold()
+        try:
+            require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
+            if several:
+                inner.step(SEVERAL_TAKEN_BEFORE)
+            else:
+                inner.step(INBOX_BEFORE)
+            return await inner.mailbox.begin(self._acceptance(envelopes, sender), committed)
+        except BaseException:
+            hold.release()
+            raise
+
+    def _committed(
+        self, result: Callable[[], _Committed], hold: AuthorityHold, lanes: Sequence[str], *, several: bool
+    ) -> Together:
+        inner = self._inner
+        try:
+            with hold:
+                taken, replied = result()
+                if taken.accepted and several:
+                    inner.step(SEVERAL_TAKEN_AFTER)
+                elif taken.accepted:
+                    inner.step(INBOX_AFTER)
+        finally:
+            inner.taking.leave(*lanes)
+        if any(one.new for one in taken.accepted):
+            inner.delivery.waits()
+        for row in replied:
+            inner.recorded(row)
+            inner.progressed(Progress(row.receipt))
+        return taken.told()
+
+    def _acceptance(
+        self, envelopes: Sequence[Envelope], sender: Sender
+    ) -> Callable[[sqlite3.Connection], _Committed]:
+        inner = self._inner
+        now = inner.clock.wall_ms()
+
+        def work(connection: sqlite3.Connection) -> _Committed:
+            taken = accept_in_order(
+                connection,
+                envelopes,
+                sender,
+                custody_id=inner.mailbox.custody_id or "",
+                inbox_messages=inner.limits.inbox_messages,
+                now_ms=now,
+            )
+            answered = [
+                outbox.find(connection, envelope.reply_to)
+                for envelope, one in zip(envelopes, taken.accepted, strict=False)
+                if one.new and envelope.reply_to is not None
+            ]
+            return _Committed(taken, [row for row in answered if row and row.receipt.state == REPLIED])
+
+        return work
