@@ -142,7 +142,7 @@ class Owing:
     async def _offer(self, reach: Reach, row: Incoming) -> None:
         self._step(OFFER_BEFORE)
         try:
-            await reach.offer(row.receipt._replace(custody_id=self._mailbox.custody_id))
+            await reach.offer(row.receipt._replace(custody_id=self._mailbox.custody_id), row.digest)
         except HerdError as refusal:
             if refusal.may_pass:
                 raise

@@ -37,7 +37,7 @@ from herd.mail.outbox import Outgoing
 from herd.mail.routes import Progress
 from herd.mail.steps import Step, no_step
 from herd.mail.together import read_envelopes, together_to_wire
-from herd.mail.wire import Envelope, checked_status, read_envelope, read_receipt, receipt_to_wire
+from herd.mail.wire import Envelope, checked_offer, checked_status, read_envelope, receipt_to_wire
 from herd.presence.record import RECEIVE, SEND, Record
 from herd.presence.registry import Registry
 from herd.rpc.connection import Connection
@@ -199,11 +199,9 @@ class PeerHandler:
         return receipt_to_wire(row.receipt._replace(custody_id=self._inner.mailbox.custody_id))
 
     async def _receipt(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
-        if set(params) != {"receipt"}:
-            raise InvalidParams("receipt is the only field", field="receipt")
-        receipt = read_receipt(params["receipt"])
+        receipt, digest = checked_offer(params)
         row = await self._inner.mailbox.read(
-            lambda connection: outbox.record_receipt(connection, receipt, caller.key)
+            lambda connection: outbox.record_receipt(connection, receipt, caller.key, digest)
         )
         if row is None:
             raise ScopeDenied(f"message {receipt.message_id} was not sent by this session")

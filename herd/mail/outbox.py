@@ -156,11 +156,20 @@ def pending(connection: sqlite3.Connection) -> list[Outgoing]:
     return [_outgoing(row) for row in rows]
 
 
-def record_receipt(connection: sqlite3.Connection, receipt: Receipt, recipient_key: str) -> Outgoing:
+def record_receipt(
+    connection: sqlite3.Connection, receipt: Receipt, recipient_key: str, digest: str | None = None
+) -> Outgoing:
     """Learn a receipt from the session that is the message's recipient.
+
+    Args:
+        connection: The sender's mailbox.
+        receipt: What was told.
+        recipient_key: Who told it.
+        digest: The content digest of the message that it is about, where that was told.
 
     Raises:
         ScopeDenied: no message of that id was sent to that session.
+        MessageIdConflict: one was, of other content: a sender that lost its records may give an id again.
     """
     row = find(connection, receipt.message_id)
     if row is None or row.recipient_key != recipient_key or row.recipient != receipt.to:
@@ -169,6 +178,8 @@ def record_receipt(connection: sqlite3.Connection, receipt: Receipt, recipient_k
         raise ScopeDenied(
             f"message {receipt.message_id} lies in another custody than the one that confirms it"
         )
+    if digest not in {None, row.digest}:
+        raise MessageIdConflict(f"the receipt is about other content than message {row.message_id} has now")
     learnt = _store(connection, row, merged(row.receipt, receipt))
     if learnt is not row and row.reply_to is not None and learnt.receipt.accepted_at is not None:
         reply_was_accepted(connection, row.reply_to, row.recipient_key, learnt.receipt.accepted_at)

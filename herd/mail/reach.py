@@ -75,8 +75,17 @@ class Reach(Protocol):
         """
         ...
 
-    async def offer(self, receipt: Receipt) -> None:
-        """Tell the receipt of a message that session sent to this one; returns once it is recorded."""
+    async def offer(self, receipt: Receipt, digest: str | None = None) -> None:
+        """Tell the receipt of a message that session sent to this one; returns once it is recorded.
+
+        Args:
+            receipt: The receipt.
+            digest: The content digest of the message, so that another of that id does not get its receipt.
+
+        Raises:
+            ScopeDenied: that session sent no such message to this one.
+            MessageIdConflict: it has sent another one under that id since, its own records lost.
+        """
         ...
 
 
@@ -126,9 +135,10 @@ class ConnectionReach:
         params = {"messageId": message_id, "to": to} | ({} if digest is None else {"digest": digest})
         return _receipt_of(await self._connection.request("peer.status", params), message_id, to)
 
-    async def offer(self, receipt: Receipt) -> None:
+    async def offer(self, receipt: Receipt, digest: str | None = None) -> None:
         """See `Reach.offer`."""
-        await self._connection.request("peer.receipt", {"receipt": receipt_to_wire(receipt)})
+        params = {"receipt": receipt_to_wire(receipt)} | ({} if digest is None else {"digest": digest})
+        await self._connection.request("peer.receipt", params)
 
 
 class VisitReach:
@@ -202,11 +212,11 @@ class VisitReach:
             raise UnknownTarget(f"message {message_id} has not reached that session")
         return receipt
 
-    async def offer(self, receipt: Receipt) -> None:
+    async def offer(self, receipt: Receipt, digest: str | None = None) -> None:
         """See `Reach.offer`."""
 
         def work(connection: sqlite3.Connection, _: SessionFile) -> bool:
-            outbox.record_receipt(connection, receipt, self._sender.key)
+            outbox.record_receipt(connection, receipt, self._sender.key, digest)
             return True
 
         if not await asyncio.to_thread(look, self._layout, self._key, work):

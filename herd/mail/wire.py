@@ -30,6 +30,7 @@ from herd.mail.receipts import REJECTED, TOLD, Receipt
 MessageId = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=MESSAGE_ID_CHARACTERS)]
 CustodyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=CUSTODY_ID_CHARACTERS)]
 Code = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$", max_length=CODE_CHARACTERS)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Shape = TypeVar("Shape", bound=BaseModel)
 Milliseconds = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -151,7 +152,29 @@ class StatusQuestion(Wire):
 
     message_id: MessageId
     to: str
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    digest: Digest | None = None
+
+
+class ReceiptOffer(Wire):
+    """What `peer.receipt` tells: a receipt of a message of the one who is asked.
+
+    Attributes:
+        receipt: The receipt.
+        digest: The content digest of the message that it is about.
+    """
+
+    receipt: ReceiptShape
+    digest: Digest | None = None
+
+
+def checked_offer(params: Mapping[str, Any]) -> tuple[Receipt, str | None]:
+    """Read the params of `peer.receipt`: the receipt, and the digest where there is one.
+
+    Raises:
+        InvalidParams: they have another shape.
+    """
+    offer = checked(ReceiptOffer, params)
+    return _receipt(offer.receipt), offer.digest
 
 
 def checked_status(params: Mapping[str, Any]) -> StatusQuestion:
@@ -231,7 +254,10 @@ def read_receipt(value: Any) -> Receipt:
     Raises:
         InvalidParams: it has another shape; the message names the field.
     """
-    shape = checked(ReceiptShape, value)
+    return _receipt(checked(ReceiptShape, value))
+
+
+def _receipt(shape: ReceiptShape) -> Receipt:
     return Receipt(
         shape.message_id,
         shape.to,

@@ -102,10 +102,10 @@ class Custody:
         assert await self.stored() == before
         return caught.value
 
-    async def offer(self, receipt: Receipt, by: SessionName = ALICE) -> None:
+    async def offer(self, receipt: Receipt, by: SessionName = ALICE, digest: str | None = None) -> None:
         reach = await self.reach(by)
         async with asyncio.timeout(IN_TIME_S):
-            await reach.offer(receipt)
+            await reach.offer(receipt, digest)
 
     async def bob(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
         """Look into Bob's mailbox, or change it as his own coordinator would."""
@@ -405,6 +405,20 @@ async def test_nobody_tells_a_receipt_but_the_custody_that_the_message_went_to(
         await custody.offer(receipt, by)
 
     assert await custody.stored() == before
+
+
+@pytest.mark.requirement("C9")
+async def test_a_receipt_is_not_taken_for_another_message_that_was_sent_under_the_same_id(custody: Custody):
+    await custody.sent_by_bob()
+    before = await custody.stored()
+    [digest] = await custody.bob(lambda c: c.execute("SELECT digest FROM outbox").fetchone())
+
+    with pytest.raises(MessageIdConflict):
+        await custody.offer(told_by_alice(), digest=digest[::-1])
+
+    assert await custody.stored() == before
+    await custody.offer(told_by_alice(), digest=digest)
+    assert (await custody.state_at_bob()).state == ACCEPTED
 
 
 async def test_a_session_that_has_no_mailbox_was_told_nothing_and_gets_none(custody: Custody):

@@ -900,7 +900,9 @@ async def test_only_a_messages_own_recipient_tells_its_receipt(layout, alice):
             assert (
                 await connection.refused("peer.receipt", receipt_of(request, **malformed)) == "INVALID_PARAMS"
             )
-        for params in ({}, {"receipt": []}, {**receipt_of(request), "extra": 1}):
+        digest = {"digest": "d" * 64}
+        assert await connection.refused("peer.receipt", receipt_of(request) | digest) == "MESSAGE_ID_CONFLICT"
+        for params in ({}, {"receipt": []}, {**receipt_of(request), "extra": 1}, digest | {"receipt": []}):
             assert await connection.refused("peer.receipt", params) == "INVALID_PARAMS"
         assert await alice.state(sent["message_id"]) == "accepted"
 

@@ -100,7 +100,10 @@ class Node:
     @property
     def idle(self) -> bool:
         """Whether every piece of its work waits for an answer, or for its clock."""
-        return not self.lives or len(self._tasks) == len(self.attempts) + self.clock.sleeping
+        if not self.lives:
+            return True
+        unanswered = sum(not attempt.answer.done() for attempt in self.attempts)
+        return len(self._tasks) == unanswered + self.clock.sleeping
 
     # --- lives and deaths --------------------------------------------------------------------------
 

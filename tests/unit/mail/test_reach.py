@@ -115,12 +115,16 @@ async def test_asking_names_the_message_and_its_exact_recipient():
     assert (frame["method"], frame["params"]) == ("peer.status", {"messageId": "m-1", "to": target(BOB)})
 
 
-async def test_telling_sends_the_receipt_alone():
+async def test_telling_sends_the_receipt_and_what_its_message_says_where_that_is_known():
     async with reached(always({"result": {"recorded": True}})) as (reach, far):
         await reach.offer(receipt())
+        await reach.offer(receipt(), "d" * 64)
 
-    (frame,) = far.frames
-    assert (frame["method"], frame["params"]) == ("peer.receipt", {"receipt": receipt_to_wire(receipt())})
+    told = {"receipt": receipt_to_wire(receipt())}
+    assert [(frame["method"], frame["params"]) for frame in far.frames] == [
+        ("peer.receipt", told),
+        ("peer.receipt", told | {"digest": "d" * 64}),
+    ]
 
 
 @pytest.mark.requirement("A-custody-09")
