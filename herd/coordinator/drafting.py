@@ -13,6 +13,7 @@ from herd.core.clock import Clock
 from herd.core.errors import AutomaticReplyLimit, InvalidReply
 from herd.core.identity import derived_message_id
 from herd.core.limits import CONVERSATION_DEPTH
+from herd.core.moments import Moment
 from herd.core.paths import Layout
 from herd.mail import outbox
 from herd.mail.mailbox import Mailbox
@@ -76,6 +77,7 @@ class Drafting:
         correlation = answered.correlation_id if answered else message_id
         conversation = await self._conversation(message_id, answered)
         file = self._file(recipient.key)
+        now = Moment.now(self._clock)
         row = Outgoing(
             position=0,
             message_id=message_id,
@@ -90,9 +92,11 @@ class Drafting:
             conversation_id=conversation.id,
             depth=min(conversation.depth, CONVERSATION_DEPTH),
             no_reply_needed=submission.no_reply_needed,
-            created_at=self._clock.wall_ms(),
+            created_at=now.wall_ms,
             custody_id=file.custody_id if file else None,
             receipt=Receipt(message_id, recipient.to, None, PENDING, 0),
+            instance_id=self._own.instance_id,
+            since=now.text(),
         )
         ids = (message_id, row.recipient, correlation, row.conversation_id, row.reply_to, row.custody_id)
         if not surely_fits((row.content, row.topic, self._own.target), ids):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herd.coordinator.own import party_of
 from herd.core.authority_lock import AuthorityHold
+from herd.core.moments import Moment
 from herd.mail import outbox
-from herd.mail.inbox import Sender
+from herd.mail.inbox import Admission, Sender
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import REPLIED
 from herd.mail.routes import Progress
@@ -118,17 +119,11 @@ class Taking:
         self, envelopes: Sequence[Envelope], sender: Sender
     ) -> Callable[[sqlite3.Connection], _Committed]:
         inner = self._inner
-        now = inner.clock.wall_ms()
+        now = Moment.now(inner.clock)
 
         def work(connection: sqlite3.Connection) -> _Committed:
-            taken = accept_in_order(
-                connection,
-                envelopes,
-                sender,
-                custody_id=inner.mailbox.custody_id or "",
-                inbox_messages=inner.limits.inbox_messages,
-                now_ms=now,
-            )
+            admission = Admission(inner.mailbox.custody_id or "", inner.limits, now, inner.own.instance_id)
+            taken = accept_in_order(connection, envelopes, sender, admission)
             answered = [
                 outbox.find(connection, envelope.reply_to)
                 for envelope, one in zip(envelopes, taken.accepted, strict=False)

@@ -40,7 +40,7 @@ RECORD_VERSION = 1
 SESSION_VERSION = 1
 """Version of `session.json`."""
 
-MAILBOX_VERSION = 1
+MAILBOX_VERSION = 2
 """Version of the tables in `mailbox.sqlite3` (SQLite's `user_version`)."""
 
 MAILBOX_APPLICATION_ID = 0x48455244

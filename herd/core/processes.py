@@ -93,7 +93,12 @@ def chain(pid: int, look: Callable[[int], _Stat | None]) -> list[tuple[int, int]
 
 
 @cache
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Give the id of this boot.
+
+    Raises:
+        OSError: the system names none.
+    """
     with open(_BOOT_ID, encoding="ascii") as file:
         return file.read().strip()
 
@@ -101,7 +106,7 @@ def _boot_id() -> str:
 def _origin() -> str:
     """Give what makes pids and ticks comparable: the boot and the pid namespace they are counted in."""
     try:
-        named, boot = os.readlink("/proc/self"), _boot_id()
+        named, boot = os.readlink("/proc/self"), boot_id()
         namespace = os.stat("/proc/self/ns/pid").st_ino
     except OSError as error:
         raise RecoveryRequired("/proc cannot be read, so no process is proven") from error

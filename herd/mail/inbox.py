@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from herd.core.errors import CustodyChanged, MessageIdConflict, QueueFull
-from herd.core.limits import HANDOVERS, RETRY_WHEN_FULL_MS
+from herd.core.limits import HANDOVERS, RETRY_WHEN_FULL_MS, Limits
+from herd.core.moments import Moment
 from herd.mail import shown
 from herd.mail.conversations import reply_came
 from herd.mail.counter import next_cursor
@@ -21,7 +22,7 @@ from herd.mail.wire import Envelope, digest_of
 _COLUMNS = (
     "sequence, sender_key, message_id, recipient, digest, sender, content, topic, reply_to, correlation_id,"
     " conversation_id, depth, no_reply_needed, created_at, handovers, evidence, owed, state, cursor,"
-    " accepted_at, delivered_at, replied_at, outcome"
+    " accepted_at, delivered_at, replied_at, outcome, run, instance_id, lifetime_ms, since, parts"
 )
 
 _WAITING = f"SELECT {_COLUMNS} FROM inbox WHERE state = 'accepted' ORDER BY sequence"
@@ -63,6 +64,11 @@ class Incoming(NamedTuple):
     evidence: str | None
     owed: bool
     receipt: Receipt
+    run: str | None = None
+    instance_id: str | None = None
+    lifetime_ms: int | None = None
+    since: str | None = None
+    parts: str | None = None
 
 
 class Lying(NamedTuple):
@@ -76,6 +82,22 @@ class Lying(NamedTuple):
     accepted_at: int
 
 
+class Admission(NamedTuple):
+    """With what a mailbox admits messages.
+
+    Attributes:
+        custody_id: That of the mailbox.
+        limits: The bounds in force.
+        now: When.
+        instance_id: The coordinator's that takes them; None for a visitor.
+    """
+
+    custody_id: str
+    limits: Limits
+    now: Moment
+    instance_id: str | None = None
+
+
 class Acceptance(NamedTuple):
     """What handing a message in led to: its receipt, and whether the message is new to this mailbox."""
 
@@ -84,13 +106,7 @@ class Acceptance(NamedTuple):
 
 
 def accept(
-    connection: sqlite3.Connection,
-    envelope: Envelope,
-    sender: Sender,
-    *,
-    custody_id: str,
-    inbox_messages: int,
-    now_ms: int,
+    connection: sqlite3.Connection, envelope: Envelope, sender: Sender, admission: Admission
 ) -> Acceptance:
     """Take a message into custody, or give the receipt it got before.
 
@@ -99,6 +115,7 @@ def accept(
         MessageIdConflict: the id is known from this sender with other content.
         QueueFull: too many messages wait to be delivered; a duplicate is answered all the same.
     """
+    custody_id, now_ms = admission.custody_id, admission.now.wall_ms
     if envelope.custody_id not in {None, custody_id}:
         raise CustodyChanged(f"message {envelope.message_id} may lie in another mailbox of this session")
     digest = digest_of(envelope)
@@ -107,12 +124,13 @@ def accept(
         if known.digest != digest:
             raise MessageIdConflict(f"message {envelope.message_id} was accepted before with other content")
         return Acceptance(known.receipt._replace(custody_id=custody_id), new=False)
-    if waiting(connection) >= inbox_messages:
+    if waiting(connection) >= admission.limits.inbox_messages:
         raise QueueFull(
-            f"{inbox_messages} messages wait to be read there already", retry_after_ms=RETRY_WHEN_FULL_MS
+            f"{admission.limits.inbox_messages} messages wait to be read there already",
+            retry_after_ms=RETRY_WHEN_FULL_MS,
         )
     cursor = next_cursor(connection)
-    _insert(connection, envelope, sender, digest, cursor, now_ms)
+    _insert(connection, envelope, sender, digest, cursor, admission)
     if envelope.reply_to is not None:
         reply_came(connection, envelope.reply_to, sender.key, envelope.correlation_id, now_ms)
     # Whoever wrote to a session may be answered by it, now and after a restart. When it was shown last is of
@@ -235,12 +253,18 @@ def settle(connection: sqlite3.Connection, sequence: int, cursor: int) -> None:
 
 
 def _insert(
-    connection: sqlite3.Connection, envelope: Envelope, sender: Sender, digest: str, cursor: int, now_ms: int
+    connection: sqlite3.Connection,
+    envelope: Envelope,
+    sender: Sender,
+    digest: str,
+    cursor: int,
+    admission: Admission,
 ) -> None:
     connection.execute(
         "INSERT INTO inbox (sender_key, message_id, recipient, digest, sender, content, topic, reply_to,"
-        " correlation_id, conversation_id, depth, no_reply_needed, created_at, state, cursor, accepted_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " correlation_id, conversation_id, depth, no_reply_needed, created_at, state, cursor, accepted_at,"
+        " instance_id, since)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             sender.key,
             envelope.message_id,
@@ -257,7 +281,9 @@ def _insert(
             envelope.created_at,
             ACCEPTED,
             cursor,
-            now_ms,
+            admission.now.wall_ms,
+            admission.instance_id,
+            admission.now.text(),
         ),
     )
 
@@ -290,7 +316,7 @@ def _advance(
 def _incoming(row: tuple[Any, ...]) -> Incoming:
     sender = Sender(**json.loads(row[5]))
     receipt = Receipt(row[2], row[3], None, *row[17:23])
-    values = (*row[:5], sender, *row[6:12], bool(row[12]), *row[13:16], bool(row[16]), receipt)
+    values = (*row[:5], sender, *row[6:12], bool(row[12]), *row[13:16], bool(row[16]), receipt, *row[23:])
     return Incoming._make(values)
 
 

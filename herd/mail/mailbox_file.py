@@ -24,7 +24,7 @@ from herd.mail.mailbox_proof import (
     require_mailbox,
     require_openable,
 )
-from herd.mail.tables import TABLES
+from herd.mail.tables import bring_up
 from herd.presence.session_file import SessionFile, write_session_file
 
 _UNFINISHED = ".mailbox."
@@ -49,8 +49,10 @@ def open_mailbox(layout: Layout, file: SessionFile) -> tuple[sqlite3.Connection,
     require_openable(path, custody)
     connection = open_exclusively(path)
     try:
-        require_custody(connection, path, custody)
+        version = require_custody(connection, path, custody)
         _write_ahead(connection)
+        if version < MAILBOX_VERSION:
+            _renew(connection, version)
     except BaseException:
         connection.close()
         raise
@@ -97,11 +99,9 @@ def _build(folder: str, path: str, custody: Custody) -> None:
     with closing(open_exclusively(unfinished)) as connection:
         _write_ahead(connection)
         connection.execute("BEGIN IMMEDIATE")
-        for statement in TABLES.split(";\n"):
-            connection.execute(statement)
+        bring_up(connection, 0)
         connection.execute("INSERT INTO custody VALUES (1, ?, ?)", custody)
         connection.execute(f"PRAGMA application_id = {MAILBOX_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {MAILBOX_VERSION}")
         connection.execute("COMMIT")
     os.rename(unfinished, path)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -109,6 +109,13 @@ def _build(folder: str, path: str, custody: Custody) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _renew(connection: sqlite3.Connection, version: int) -> None:
+    """Bring what an older Herd made up to date, all of it or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    bring_up(connection, version)
+    connection.execute("COMMIT")
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:

@@ -120,19 +120,20 @@ def require_openable(path: str, expected: Custody) -> None:
             require_custody(connection, path, expected)
 
 
-def require_custody(connection: sqlite3.Connection, path: str, expected: Custody) -> None:
-    """Check that an open mailbox is that of a session and a custody.
+def require_custody(connection: sqlite3.Connection, path: str, expected: Custody) -> int:
+    """Check that an open mailbox is that of a session and a custody; gives the version of its tables.
 
     Raises:
         RecoveryRequired: it is damaged, or another's.
         NewerState: a newer Herd wrote it.
     """
     with damage_told(path):
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         row = connection.execute("SELECT custody_id, session_key FROM custody").fetchone()
     _require_version(version, path)  # a log may know a newer one than the header does
     if row != expected:
         raise RecoveryRequired(f"{path} is the mailbox of another session or custody", path=path)
+    return version
 
 
 def log_of(path: str) -> str | None:
@@ -171,8 +172,8 @@ def require_whole(connection: sqlite3.Connection, path: str) -> None:
     """
     _quick_check(connection, path)
     with damage_told(path):
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        differing = deviations(connection)
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        differing = deviations(connection, version)
     _require_version(version, path)  # whose tables may be others
     if differing:
         raise RecoveryRequired(f"{path} is damaged: it has {', '.join(differing)}", path=path)

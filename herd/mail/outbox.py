@@ -24,7 +24,7 @@ from herd.mail.wire import Conversation, Envelope, Sender
 _COLUMNS = (
     "position, message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
     " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor,"
-    " accepted_at, delivered_at, replied_at, outcome"
+    " accepted_at, delivered_at, replied_at, outcome, run, instance_id, lifetime_ms, since, parts"
 )
 
 
@@ -47,6 +47,11 @@ class Outgoing(NamedTuple):
     created_at: int
     custody_id: str | None
     receipt: Receipt
+    run: str | None = None
+    instance_id: str | None = None
+    lifetime_ms: int | None = None
+    since: str | None = None
+    parts: str | None = None
 
     @property
     def route(self) -> str:
@@ -118,11 +123,13 @@ def enqueued(connection: sqlite3.Connection, row: Outgoing) -> Enqueued:
         row.custody_id,
         PENDING,
         cursor,
+        *row[16:],
     )
     inserted = connection.execute(
         "INSERT INTO outbox (message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
-        " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor,"
+        " run, instance_id, lifetime_ms, since, parts)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     )
     receipt = Receipt(row.message_id, row.recipient, row.custody_id, PENDING, cursor)
@@ -247,5 +254,5 @@ def _store(connection: sqlite3.Connection, row: Outgoing, receipt: Receipt) -> O
 
 def _outgoing(row: tuple[Any, ...]) -> Outgoing:
     receipt = Receipt(row[1], row[2], *row[14:21])
-    values = (*row[:5], json.loads(row[5]), *row[6:12], bool(row[12]), row[13], row[14], receipt)
+    values = (*row[:5], json.loads(row[5]), *row[6:12], bool(row[12]), row[13], row[14], receipt, *row[21:])
     return Outgoing._make(values)

@@ -22,9 +22,10 @@ from herd.core.errors import (
     UnsupportedProtocol,
 )
 from herd.core.limits import Limits
+from herd.core.moments import Moment
 from herd.core.paths import Layout
 from herd.mail import inbox, outbox
-from herd.mail.inbox import Sender
+from herd.mail.inbox import Admission, Sender
 from herd.mail.receipts import Receipt
 from herd.mail.together import Together, accept_in_order, read_together
 from herd.mail.visit import look, visit
@@ -184,14 +185,8 @@ class VisitReach:
         """See `Reach.accept_together`: one visit, one transaction."""
 
         def work(connection: sqlite3.Connection, file: SessionFile) -> Together:
-            return accept_in_order(
-                connection,
-                envelopes,
-                self._sender,
-                custody_id=file.custody_id or "",
-                inbox_messages=self._limits.inbox_messages,
-                now_ms=self._clock.wall_ms(),
-            ).told()
+            admission = Admission(file.custody_id or "", self._limits, Moment.now(self._clock))
+            return accept_in_order(connection, envelopes, self._sender, admission).told()
 
         def judged() -> Together:
             # The verdict's lock comes before the visited mailbox's, and is held across the commit.

@@ -1,15 +1,21 @@
-"""The tables of one mailbox.
+"""The tables of one mailbox: a script for each version of them, of which an older mailbox runs the rest.
 
 `inbox` holds what this session accepted and owes receipts for, `outbox` what it sent and what it knows of
 it, `shown` which peers this session has been shown and may therefore write to. `counter` numbers events:
 every change of a row's state takes the next value as its cursor, and `told` is the
 cursor up to which this session's host has been told receipts.
+
+Of a message, `run` is the exact run of this session that sent it or that it came for, `instance_id` the
+instance that was there then (none, where a visitor took it), `lifetime_ms` what it had left to live at the
+moment `since`, and `parts` what of it lies outside the row.
 """
 
 import sqlite3
 from contextlib import closing
 
-TABLES = """
+from herd.core.limits import MAILBOX_VERSION
+
+_FIRST = """
 CREATE TABLE custody (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     custody_id TEXT NOT NULL,
@@ -86,17 +92,52 @@ CREATE TABLE shown (
 ) STRICT, WITHOUT ROWID;
 """
 
+_SECOND = """
+ALTER TABLE inbox ADD COLUMN run TEXT;
+ALTER TABLE inbox ADD COLUMN instance_id TEXT;
+ALTER TABLE inbox ADD COLUMN lifetime_ms INTEGER;
+ALTER TABLE inbox ADD COLUMN since TEXT;
+ALTER TABLE inbox ADD COLUMN parts TEXT;
 
-def deviations(connection: sqlite3.Connection) -> list[str]:
+ALTER TABLE outbox ADD COLUMN run TEXT;
+ALTER TABLE outbox ADD COLUMN instance_id TEXT;
+ALTER TABLE outbox ADD COLUMN lifetime_ms INTEGER;
+ALTER TABLE outbox ADD COLUMN since TEXT;
+ALTER TABLE outbox ADD COLUMN parts TEXT;
+"""
+
+SCRIPTS = (_FIRST, _SECOND)
+"""What makes each version of the tables out of the one before it, from nothing to `MAILBOX_VERSION`."""
+
+
+def bring_up(connection: sqlite3.Connection, version: int) -> None:
+    """Bring the tables from a version to the newest, inside the caller's transaction.
+
+    Args:
+        connection: The mailbox.
+        version: What its tables are now; 0 for none at all.
+    """
+    for script in SCRIPTS[version:]:
+        for statement in script.split(";\n"):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {MAILBOX_VERSION}")
+
+
+def deviations(connection: sqlite3.Connection, version: int) -> list[str]:
     """Give how an open mailbox differs from these tables, such as `no table shown` or `a trigger t`.
 
     Indexes are not counted: without one everything is true, and slower.
+
+    Args:
+        connection: The mailbox.
+        version: The version of its tables that it names.
 
     Raises:
         sqlite3.Error: it cannot be read.
     """
     with closing(sqlite3.connect(":memory:")) as whole:
-        whole.executescript(TABLES)
+        for script in SCRIPTS[:version]:
+            whole.executescript(script)
         wanted = _columns(whole)
     found = _columns(connection)
     lost = sorted({table for table, _ in wanted} - {table for table, _ in found})

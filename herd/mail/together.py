@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from herd.core.errors import HerdError, InvalidParams, InvalidRpc, from_wire
 from herd.core.limits import SENT_TOGETHER
 from herd.mail import inbox
-from herd.mail.inbox import Acceptance, Sender
+from herd.mail.inbox import Acceptance, Admission, Sender
 from herd.mail.receipts import Receipt
 from herd.mail.wire import Envelope, Wire, checked, read_envelope, read_receipt, receipt_to_wire
 
@@ -48,10 +48,7 @@ def accept_in_order(
     connection: sqlite3.Connection,
     envelopes: Sequence[Envelope],
     sender: Sender,
-    *,
-    custody_id: str,
-    inbox_messages: int,
-    now_ms: int,
+    admission: Admission,
 ) -> Taken:
     """Take messages into custody up to the first one that is refused; see `inbox.accept` for what refuses.
 
@@ -60,14 +57,7 @@ def accept_in_order(
     accepted: list[Acceptance] = []
     for envelope in envelopes:
         try:
-            one = inbox.accept(
-                connection,
-                envelope,
-                sender,
-                custody_id=custody_id,
-                inbox_messages=inbox_messages,
-                now_ms=now_ms,
-            )
+            one = inbox.accept(connection, envelope, sender, admission)
         except HerdError as refusal:
             return Taken(tuple(accepted), refusal)
         accepted.append(one)

@@ -10,16 +10,18 @@ from typing import Any
 
 from herd.core.errors import HerdError
 from herd.core.identity import SessionName, target_of
+from herd.core.limits import DEFAULT_LIMITS
 from herd.core.locks import HeldLock
+from herd.core.moments import Moment
 from herd.core.paths import Layout
 from herd.mail.database import Work
-from herd.mail.inbox import Sender
+from herd.mail.inbox import Admission, Sender
 from herd.mail.mailbox import Mailbox
 from herd.mail.mailbox_file import open_mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import ACCEPTED, PENDING, Receipt
 from herd.mail.steps import Step, no_step
-from herd.mail.tables import TABLES
+from herd.mail.tables import SCRIPTS
 from herd.mail.wire import Envelope, content_digest, read_envelope
 from herd.presence.session_file import SessionFile, read_session_file, write_session_file
 from tests.fakes.records import session_of
@@ -97,6 +99,14 @@ def outgoing(
     return row._replace(**changes)
 
 
+def admission(
+    custody_id: str = CUSTODY, inbox_messages: int = 32, now_ms: int = NOW, **limits: int
+) -> Admission:
+    """Give with what Bob's mailbox admits a message."""
+    chosen = DEFAULT_LIMITS._replace(inbox_messages=inbox_messages, **limits)
+    return Admission(custody_id, chosen, Moment("a boot", now_ms, now_ms))
+
+
 def receipt(message_id: str = "m-1", state: str = ACCEPTED, **changes: Any) -> Receipt:
     """Give a receipt of Bob's custody."""
     return Receipt(message_id, target(BOB), CUSTODY, state, 1, accepted_at=NOW)._replace(**changes)
@@ -106,7 +116,8 @@ def receipt(message_id: str = "m-1", state: str = ACCEPTED, **changes: Any) -> R
 def tables() -> Iterator[sqlite3.Connection]:
     """Give the tables of a mailbox without a file."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.executescript(TABLES)
+        for script in SCRIPTS:
+            connection.executescript(script)
         yield connection
 
 

@@ -32,7 +32,7 @@ from herd.mail import inbox
 from herd.mail.visit import visit
 from herd.presence.session_file import SessionFile
 from tests.fakes.coordinators import opening_of
-from tests.fakes.mail import BOB, NOW, envelope, sender, started_once
+from tests.fakes.mail import BOB, NOW, admission, envelope, sender, started_once
 
 SENDERS = 5
 LIVES_S = 0.06
@@ -217,9 +217,7 @@ def hand_in(layout: Layout, number: int, begin: int, pipe: int) -> None:
         def work(connection: sqlite3.Connection, file: SessionFile, one: Any = one) -> None:
             os.write(pipe, INSIDE)
             custody_id = file.custody_id or ""
-            inbox.accept(
-                connection, one, sender(session), custody_id=custody_id, inbox_messages=ROOM, now_ms=NOW
-            )
+            inbox.accept(connection, one, sender(session), admission(custody_id, ROOM, NOW))
 
         try:
             visit(layout, BOB.key, work)

@@ -5,6 +5,7 @@ who looks. The whole folder is compared to the byte before and after.
 """
 
 import asyncio
+import json
 import os
 import shutil
 import sqlite3
@@ -18,17 +19,21 @@ from typing import Any
 import pytest
 
 from herd.core.errors import HerdError, NewerState, RecoveryRequired
+from herd.core.limits import MAILBOX_APPLICATION_ID, MAILBOX_VERSION
 from herd.core.locks import HeldLock
 from herd.core.paths import Layout
 from herd.mail import counter, inbox, outbox, shown
 from herd.mail.mailbox import Mailbox
+from herd.mail.tables import SCRIPTS, deviations
 from herd.mail.visit import look, visit
 from herd.presence.session_file import read_session_file, write_session_file
 from tests.fakes.mail import (
+    ALICE,
     BOB,
     CAROL,
     CUSTODY,
     NOW,
+    admission,
     envelope,
     inside,
     mailbox_of,
@@ -36,6 +41,7 @@ from tests.fakes.mail import (
     outgoing,
     sender,
     started_once,
+    target,
 )
 from tests.fakes.records import layout_at
 
@@ -57,7 +63,7 @@ def path(layout: Layout) -> Path:
 
 
 def received(connection: sqlite3.Connection) -> None:
-    inbox.accept(connection, envelope(), sender(), custody_id=CUSTODY, inbox_messages=32, now_ms=NOW)
+    inbox.accept(connection, envelope(), sender(), admission(CUSTODY, 32, NOW))
 
 
 def touching_everything(connection: sqlite3.Connection, *_: object) -> list[Any]:
@@ -325,7 +331,7 @@ def test_a_mailbox_of_a_newer_version_is_called_newer_and_left_alone(
 ):
     if killed:
         left_by_a_kill(path, lambda connection: outbox.enqueue(connection, outgoing()))
-    patched(path, VERSION_AT, b"\0\0\0\2")
+    patched(path, VERSION_AT, (MAILBOX_VERSION + 1).to_bytes(4, "big"))
 
     fault = refusal(opener, layout)
 
@@ -337,10 +343,43 @@ def test_a_mailbox_of_a_newer_version_is_called_newer_and_left_alone(
 @every_opener
 def test_a_newer_version_that_only_the_log_tells_of_is_seen_too(layout: Layout, path: Path, opener: Openers):
     # A newer Herd changed the tables and was killed before its log was folded back.
-    left_by_a_kill(path, lambda connection: connection.execute("PRAGMA user_version = 2"))
-    assert path.read_bytes()[VERSION_AT : VERSION_AT + 4] == b"\0\0\0\1"
+    left_by_a_kill(
+        path, lambda connection: connection.execute(f"PRAGMA user_version = {MAILBOX_VERSION + 1}")
+    )
+    assert path.read_bytes()[VERSION_AT : VERSION_AT + 4] == MAILBOX_VERSION.to_bytes(4, "big")
 
     assert isinstance(refusal(opener, layout), NewerState)
+
+
+@every_opener
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_an_older_herd_left_is_brought_up_to_date_with_all_its_mail(
+    layout: Layout, path: Path, opener: Openers, killed: bool
+):
+    file = started_once(layout, BOB)
+    path.unlink()
+    with closing(sqlite3.connect(path, isolation_level=None)) as older:
+        older.execute("PRAGMA journal_mode = WAL")
+        older.executescript(SCRIPTS[0])
+        older.execute("INSERT INTO custody VALUES (1, ?, ?)", (file.custody_id, BOB.key))
+        older.execute(f"PRAGMA application_id = {MAILBOX_APPLICATION_ID}")
+        older.execute("PRAGMA user_version = 1")
+        older.execute(
+            "INSERT INTO outbox VALUES (1, 'm-1', ?, ?, ?, ?, 'hello', NULL, NULL, 'm-1', 'm-1', 0, 0, 5, NULL,"
+            " 'pending', 1, NULL, NULL, NULL, NULL)",
+            (target(ALICE), ALICE.key, "d" * 64, json.dumps(sender(BOB)._asdict())),
+        )
+    path.chmod(0o600)
+    if killed:
+        left_by_a_kill(path, lambda connection: connection.execute("UPDATE counter SET value = 7"))
+
+    opener(layout)
+
+    [row] = inside(layout, BOB, outbox.pending)
+    assert (row.message_id, row.content, row.run, row.since) == ("m-1", "hello", None, None)
+    with closing(sqlite3.connect(path)) as now:
+        assert deviations(now, MAILBOX_VERSION) == []
+        assert now.execute("PRAGMA user_version").fetchone() == (MAILBOX_VERSION,)
 
 
 @pytest.mark.requirement("A-storage-07")

@@ -117,9 +117,7 @@ async def deliver(agent: Agent, message_id: str, content: str, sender: SessionNa
     verified = Sender(key, target_of("lead", key), "lead", sender.host, sender.session_id)
     custody_id = agent.coordinator.mailbox.custody_id or ""
     await agent.coordinator.mailbox.run(
-        lambda c: inbox.accept(
-            c, envelope, verified, custody_id=custody_id, inbox_messages=64, now_ms=mail.NOW
-        )
+        lambda c: inbox.accept(c, envelope, verified, mail.admission(custody_id, 64, mail.NOW))
     )
 
 

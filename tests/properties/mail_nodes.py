@@ -25,7 +25,7 @@ from herd.mail.routes import Carried, CarriedTogether, Routes
 from herd.mail.together import Together, accept_in_order
 from herd.mail.visit import visit
 from herd.mail.wire import Envelope, read_envelope, read_receipt, receipt_to_wire
-from tests.fakes.mail import NOW, sender, started_once, target
+from tests.fakes.mail import NOW, admission, sender, started_once, target
 
 Result = TypeVar("Result")
 
@@ -232,9 +232,7 @@ class Node:
                 connection,
                 wire.envelopes,
                 sender(wire.source.session),
-                custody_id=custody_id,
-                inbox_messages=ROOM,
-                now_ms=NOW,
+                admission(custody_id, ROOM, NOW),
             )
             replies = [one.reply_to for one in wire.envelopes[: len(taken.accepted)] if one.reply_to]
             answered = [outbox.find(connection, reply_to) for reply_to in replies]

@@ -16,7 +16,7 @@ from herd.core.limits import (
     RECORD_VERSION,
     SESSION_VERSION,
 )
-from herd.mail.tables import TABLES
+from herd.mail.tables import SCRIPTS
 from herd.mail.wire import Envelope, ReceiptShape, StatusQuestion
 from herd.presence.record import CAPABILITIES, Presence, encode
 from herd.presence.session_file import SessionFile
@@ -70,8 +70,8 @@ FULL = Presence(
         pytest.param(SESSION_VERSION, SessionFile._fields, (1, "753d824eacca720d"), id="session.json"),
         pytest.param(
             MAILBOX_VERSION,
-            [TABLES.split(), MAILBOX_APPLICATION_ID],
-            (1, "9a4930bad9b97a7b"),
+            [[script.split() for script in SCRIPTS], MAILBOX_APPLICATION_ID],
+            (2, "77c80cf167ed1114"),
             id="the mailbox",
         ),
     ],

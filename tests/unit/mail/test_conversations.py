@@ -12,7 +12,7 @@ from herd.mail.conversations import reply_came, reply_was_accepted
 from herd.mail.inbox import Acceptance
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import ACCEPTED, DELIVERED, MEANINGS, PENDING, REJECTED, REPLIED, Receipt
-from tests.fakes.mail import ALICE, BOB, NOW, outgoing, sender, tables
+from tests.fakes.mail import ALICE, BOB, NOW, admission, outgoing, sender, tables
 
 
 class Side(NamedTuple):
@@ -35,9 +35,7 @@ class Side(NamedTuple):
             self.connection,
             row.envelope(),
             sender(by),
-            custody_id=self.custody,
-            inbox_messages=32,
-            now_ms=NOW + 1,
+            admission(self.custody, 32, NOW + 1),
         )
 
     def learn(self, receipt: Receipt, other: "Side") -> Outgoing:

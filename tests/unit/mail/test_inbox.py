@@ -16,7 +16,19 @@ from herd.mail import inbox, shown
 from herd.mail.inbox import Acceptance, Incoming, Sender
 from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, REPLIED, Receipt
 from herd.mail.shown import Shown
-from tests.fakes.mail import ALICE, BOB, CAROL, CUSTODY, NOW, envelope, everything, sender, tables, target
+from tests.fakes.mail import (
+    ALICE,
+    BOB,
+    CAROL,
+    CUSTODY,
+    NOW,
+    admission,
+    envelope,
+    everything,
+    sender,
+    tables,
+    target,
+)
 
 
 @pytest.fixture
@@ -37,9 +49,7 @@ def accept(
         connection,
         envelope(message_id, content, **changes),
         by or sender(),
-        custody_id=CUSTODY,
-        inbox_messages=DEFAULT_LIMITS.inbox_messages,
-        now_ms=now_ms,
+        admission(CUSTODY, DEFAULT_LIMITS.inbox_messages, now_ms),
     )
 
 

@@ -17,6 +17,7 @@ from tests.fakes.mail import (
     CAROL,
     CUSTODY,
     NOW,
+    admission,
     envelope,
     everything,
     outgoing,
@@ -271,7 +272,7 @@ def test_whatever_comes_in_whatever_order_the_row_keeps_the_furthest_step_that_w
 @pytest.mark.requirement("A-reply-01")
 def test_an_answer_takes_over_the_correlation_and_conversation_of_what_it_answers(connection):
     asked = envelope("m-7", correlationId="m-5", conversation={"id": "c-1", "depth": 4})
-    inbox.accept(connection, asked, sender(ALICE), custody_id=CUSTODY, inbox_messages=32, now_ms=NOW)
+    inbox.accept(connection, asked, sender(ALICE), admission(CUSTODY, 32, NOW))
 
     assert outbox.require_reply(connection, "m-7", ALICE.key) == ("m-5", "c-1", 4)
 
@@ -280,9 +281,7 @@ def test_an_answer_takes_over_the_correlation_and_conversation_of_what_it_answer
     ("message_id", "key"), [("m-7", CAROL.key), ("m-8", ALICE.key), ("x" * 999, BOB.key)]
 )
 def test_only_a_message_that_came_from_that_very_session_can_be_answered(connection, message_id, key):
-    inbox.accept(
-        connection, envelope("m-7"), sender(ALICE), custody_id=CUSTODY, inbox_messages=32, now_ms=NOW
-    )
+    inbox.accept(connection, envelope("m-7"), sender(ALICE), admission(CUSTODY, 32, NOW))
 
     with pytest.raises(InvalidReply):
         outbox.require_reply(connection, message_id, key)

@@ -24,7 +24,18 @@ from herd.mail.reach import ConnectionReach
 from herd.mail.receipts import Receipt
 from herd.mail.wire import read_envelope, receipt_to_wire
 from herd.rpc.connection import Connection
-from tests.fakes.mail import BOB, CUSTODY, NOW, envelope, mailbox_of, params, receipt, sender, target
+from tests.fakes.mail import (
+    BOB,
+    CUSTODY,
+    NOW,
+    admission,
+    envelope,
+    mailbox_of,
+    params,
+    receipt,
+    sender,
+    target,
+)
 from tests.fakes.records import layout_at
 
 IN_TIME_S = 20
@@ -196,7 +207,7 @@ def accepting(mailbox: Mailbox, *, answers: bool = True) -> Answer:
 def accepted(given: dict[str, Any]) -> Callable[[sqlite3.Connection], inbox.Acceptance]:
     def work(connection: sqlite3.Connection) -> inbox.Acceptance:
         one = read_envelope(given)
-        return inbox.accept(connection, one, sender(), custody_id=CUSTODY, inbox_messages=32, now_ms=NOW)
+        return inbox.accept(connection, one, sender(), admission(CUSTODY, 32, NOW))
 
     return work
 

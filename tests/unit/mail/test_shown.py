@@ -8,7 +8,19 @@ from herd.core.identity import SessionName
 from herd.core.limits import SHOWN_PEERS
 from herd.mail import inbox, outbox, shown
 from herd.mail.shown import Shown
-from tests.fakes.mail import ALICE, BOB, CAROL, CUSTODY, NOW, envelope, outgoing, sender, tables, target
+from tests.fakes.mail import (
+    ALICE,
+    BOB,
+    CAROL,
+    CUSTODY,
+    NOW,
+    admission,
+    envelope,
+    outgoing,
+    sender,
+    tables,
+    target,
+)
 
 
 def peer(session: SessionName, name: str | None = "api-worker") -> Shown:
@@ -84,9 +96,7 @@ def test_showing_a_peer_again_makes_it_the_newest():
 @pytest.mark.requirement("A-limits-19")
 def test_a_peer_with_mail_in_either_direction_is_not_forgotten_for_a_new_one():
     with tables() as connection:
-        inbox.accept(
-            connection, envelope(), sender(ALICE), custody_id=CUSTODY, inbox_messages=32, now_ms=NOW - 2
-        )
+        inbox.accept(connection, envelope(), sender(ALICE), admission(CUSTODY, 32, NOW - 2))
         outbox.enqueue(connection, outgoing("m-2", to=CAROL))
         shown.remember(connection, [peer(CAROL)], NOW - 1)
         full(connection)

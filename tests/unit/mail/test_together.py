@@ -37,6 +37,7 @@ from tests.fakes.mail import (
     CAROL,
     CUSTODY,
     NOW,
+    admission,
     envelope,
     everything,
     params,
@@ -54,9 +55,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 
 def accept(connection: sqlite3.Connection, envelopes: Sequence[Envelope], *, room: int = 32) -> Taken:
-    return accept_in_order(
-        connection, envelopes, sender(), custody_id=CUSTODY, inbox_messages=room, now_ms=NOW
-    )
+    return accept_in_order(connection, envelopes, sender(), admission(CUSTODY, room, NOW))
 
 
 def ids(connection: sqlite3.Connection) -> list[str]:
