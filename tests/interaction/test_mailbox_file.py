@@ -365,8 +365,8 @@ def test_what_an_older_herd_left_is_brought_up_to_date_with_all_its_mail(
         older.execute(f"PRAGMA application_id = {MAILBOX_APPLICATION_ID}")
         older.execute("PRAGMA user_version = 1")
         older.execute(
-            "INSERT INTO outbox VALUES (1, 'm-1', ?, ?, ?, ?, 'hello', NULL, NULL, 'm-1', 'm-1', 0, 0, 5, NULL,"
-            " 'pending', 1, NULL, NULL, NULL, NULL)",
+            "INSERT INTO outbox VALUES (1, 'm-1', ?, ?, ?, ?, 'hello', NULL, NULL, 'm-1', 'm-1', 0, 0, 5,"
+            " NULL, 'pending', 1, NULL, NULL, NULL, NULL)",
             (target(ALICE), ALICE.key, "d" * 64, json.dumps(sender(BOB)._asdict())),
         )
     path.chmod(0o600)
