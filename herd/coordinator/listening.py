@@ -21,7 +21,7 @@ from herd.core.paths import Layout
 from herd.core.refusals import refused
 from herd.core.watch import FolderWatch
 from herd.rpc.accepting import Accepted
-from herd.rpc.unix import Listener, bind
+from herd.rpc.unix import Listener, bound
 
 Watch = Callable[[str, Callable[[str | None], None]], AbstractContextManager[object]]
 """Watches a folder, as `FolderWatch` does."""
@@ -79,7 +79,7 @@ class Listening:
             UnsafeEndpoint: no socket can be made that is private and short enough.
         """
         private_folder(self._layout.run)
-        listener = await self._bound()
+        listener = await bound(self._layout.run, self._instance_id)
         try:
             await listener.start(self._accepted, limit_connections=self._most)
             await in_thread(listener.self_check)
@@ -88,15 +88,6 @@ class Listening:
             raise
         self._listener = listener
         return listener.path
-
-    async def _bound(self) -> Listener:
-        binding = asyncio.ensure_future(asyncio.to_thread(bind, self._layout.run, self._instance_id))
-        try:
-            return await asyncio.shield(binding)
-        except asyncio.CancelledError:
-            # A thread cannot be called off, and what it binds now would be nobody's.
-            await (await binding).close()
-            raise
 
     async def keep(
         self,

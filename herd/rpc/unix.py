@@ -145,6 +145,17 @@ def bind(
         raise
 
 
+async def bound(run_folder: str, instance_id: str) -> Listener:
+    """Do as `bind` does, in a thread; whoever is cancelled meanwhile leaves no socket behind."""
+    binding = asyncio.ensure_future(asyncio.to_thread(bind, run_folder, instance_id))
+    try:
+        return await asyncio.shield(binding)
+    except asyncio.CancelledError:
+        # A thread cannot be called off, and what it binds now would be nobody's.
+        await (await binding).close()
+        raise
+
+
 async def dial(
     path: str, instance_id: str, *, timeout_ms: int, credentials: Credentials = peer_credentials
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

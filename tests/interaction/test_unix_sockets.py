@@ -7,6 +7,7 @@ import shutil
 import socket
 import stat
 import tempfile
+import threading
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import pytest
 
 from herd.core.errors import AuthenticationFailed, InvalidParams, PeerOffline, UnsafeEndpoint
 from herd.core.limits import SOCKET_PATH_BYTES
-from herd.rpc.unix import bind, checked_endpoint, dial, peer_credentials
+from herd.rpc import unix
+from herd.rpc.unix import bind, bound, checked_endpoint, dial, peer_credentials
 
 IN_TIME_S = 10
 NAME = "0f3c-instance"
@@ -421,6 +423,24 @@ class TestClosing:
         listener = await asyncio.to_thread(bind, str(run), NAME)
         await listener.close()
 
+        assert list(run.iterdir()) == []
+
+    async def test_whoever_is_cancelled_while_a_thread_binds_leaves_no_socket(self, run, monkeypatch):
+        going, go_on = threading.Event(), threading.Event()
+
+        def slow(*arguments):
+            going.set()
+            assert go_on.wait(10)
+            return bind(*arguments)
+
+        monkeypatch.setattr(unix, "bind", slow)
+        binding = asyncio.ensure_future(bound(str(run), NAME))
+        assert await asyncio.to_thread(going.wait, 10)
+        binding.cancel()
+        go_on.set()
+
+        with pytest.raises(asyncio.CancelledError):
+            await binding
         assert list(run.iterdir()) == []
 
 

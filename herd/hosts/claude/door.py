@@ -18,7 +18,7 @@ from herd.core.paths import Layout
 from herd.hosts.claude import wire
 from herd.hosts.claude.flags import Flags
 from herd.hosts.claude.wire import Malformed, Told
-from herd.rpc.unix import Listener, bind
+from herd.rpc.unix import Listener, bound
 
 _log = logging.getLogger("herd.hosts.claude")
 
@@ -62,7 +62,7 @@ class Door:
             LockTimeout: another server of the same process is still there.
             UnsafeEndpoint: the socket or the flag cannot be made.
         """
-        listener = await asyncio.to_thread(bind, self._layout.run, str(uuid.uuid4()))
+        listener = await bound(self._layout.run, str(uuid.uuid4()))
         try:
             await listener.start(self._accepted, limit_connections=HOOKS_AT_ONCE)
             self.flags.open(listener.path, self._token)
