@@ -27,6 +27,7 @@ from herd.core.watch import FolderWatch
 from herd.mail.inbox import Incoming
 from herd.presence.record import Presence
 from herd.presence.registry import Registry
+from herd.rpc import unix
 from herd.rpc.unix import bind
 from tests.fakes.coordinators import IN_TIME_S, content_of, running, until
 from tests.fakes.raw_peer import RawPeer
@@ -112,25 +113,22 @@ async def test_the_record_names_a_socket_that_answers_from_the_first_instant(lay
 
 @pytest.mark.requirement("A-endpoint-08")
 async def test_a_socket_that_another_takes_the_place_of_before_the_self_connect_is_never_advertised(
-    layout, blockbuster
+    layout, monkeypatch
 ):
     stranger = socket.socket(socket.AF_UNIX)
     recorded = []
 
-    def replace(name):
-        path = os.path.join(layout.run, name or "")
-        if path.endswith(".sock") and not recorded:
-            recorded.append(path)
-            while os.lstat(path).st_mode & 0o077:
-                pass  # the thread that binds it has not noted yet which file is its own
-            os.unlink(path)
-            stranger.bind(path)
-            stranger.listen()
+    def replaced(*arguments):
+        listener = bind(*arguments)
+        recorded.append(listener.path)
+        os.unlink(listener.path)
+        stranger.bind(listener.path)
+        stranger.listen()
+        return listener
 
-    blockbuster.functions["os.unlink"].deactivate()
-    # Whichever look comes first: at what was bound, or at the mode of what is there.
+    monkeypatch.setattr(unix, "bind", replaced)
     unsafe = pytest.raises(UnsafeEndpoint, match=r"not the socket that was bound|has mode 0755")
-    with closing(stranger), FolderWatch(layout.run, replace), unsafe:
+    with closing(stranger), unsafe:
         async with running(layout, ALICE):
             pass
 
