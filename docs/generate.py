@@ -20,6 +20,7 @@ from docs.command_line import command_line_page
 from docs.markdown import Undocumented, page, table
 from docs.message_states import message_states_page
 from docs.tools import tools_page
+from herd.core.choices import RANGES
 from herd.core.config import IDLE_AUTO, IDLE_NOTIFY
 from herd.core.errors import BY_CODE, EXIT_STATUSES, HerdError
 from herd.core.limits import DEFAULT_LIMITS, SETTING_GREATEST
@@ -126,6 +127,8 @@ _IDLE = (
     "no turn."
 )
 
+_SETTINGS = (("`idle`", f"`{IDLE_AUTO}`", _IDLE),)
+
 
 def config_page() -> str:
     """Describe the settings file, with an example that sets every key to its default."""
@@ -138,14 +141,19 @@ def config_page() -> str:
         "variable is not set) and from nowhere else. The file may be missing. An unknown key is an error "
         "that names it. They are read when a session starts.",
         "The data root is `$HERD_HOME`, else `$XDG_STATE_HOME/herd`, else `~/.local/state/herd`.",
-        table(("key", "default", "meaning"), [("`idle`", f"`{IDLE_AUTO}`", _IDLE)]),
+        table(("key", "default", "meaning"), _SETTINGS),
         "## `[limits]`",
-        f"Each value is a whole number from 1 to {SETTING_GREATEST}.",
+        f"Each value is a whole number from 1 to {SETTING_GREATEST}; {_narrower()}. `message_bytes` may "
+        "not exceed `frame_bytes`, nor `expiry_ms` exceed `max_expiry_ms`.",
         table(("key", "default", "unit", "meaning"), rows),
         "## Example",
         "Every key with its default:",
         "\n".join(["```toml", f'idle = "{IDLE_AUTO}"', "", "[limits]", *example, "```"]),
     )
+
+
+def _narrower() -> str:
+    return " and ".join(f"that of `{name}` is from {low} to {high}" for name, (low, high) in RANGES.items())
 
 
 def unit_of(name: str) -> str:

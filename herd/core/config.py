@@ -15,7 +15,6 @@ from herd.core.limits import (
     DEFAULT_LIMITS,
     ENDPOINT_PATH_CHARACTERS,
     LABEL_CHARACTERS,
-    SETTING_GREATEST,
     Limits,
 )
 
@@ -24,6 +23,13 @@ NO_SOCKET = "none"
 
 IDLE_AUTO = "auto"
 IDLE_NOTIFY = "notify"
+
+SCOPE_MACHINE = "machine"
+SCOPE_REPOSITORY = "repository"
+SCOPE_WORKSPACE = "workspace"
+
+RESTART_DELIVER = "deliver"
+RESTART_REVIEW = "review"
 
 _FOR_CHILDREN = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
 
@@ -39,6 +45,16 @@ class Settings(NamedTuple):
     """The file the settings come from, whether or not it exists."""
     idle: str = IDLE_AUTO
     """What mail does to an idle session: `auto` wakes it, `notify` starts no turn."""
+    enabled: bool = True
+    """Whether sessions may communicate at all."""
+    scope: str = SCOPE_MACHINE
+    """How far a session's calls reach, and from how far it may be reached: its `machine`, `repository` or
+    `workspace`."""
+    alias: str | None = None
+    """The name a session is listed under where its host gives none."""
+    on_restart: str = RESTART_DELIVER
+    """What becomes of mail that waits at a session's start: `deliver` hands it over, `review` shows it to the
+    person first."""
 
 
 class Place(NamedTuple):
@@ -68,12 +84,12 @@ def load(environ: Mapping[str, str]) -> Settings:
     """
     config_file = os.path.join(_base(environ, "XDG_CONFIG_HOME", ".config"), "herd", "config.toml")
     tables = _tables(config_file)
-    return Settings(
-        home=_data_root(environ),
-        limits=_limits(config_file, tables.get("limits", {})),
-        config_file=config_file,
-        idle=_idle(config_file, tables.get("idle", IDLE_AUTO)),
-    )
+    settings = Settings(home=_data_root(environ), limits=DEFAULT_LIMITS, config_file=config_file)
+    if not tables:
+        return settings
+    from herd.core.choices import chosen  # most people have no such file
+
+    return chosen(settings, tables)
 
 
 def herdr_place(environ: Mapping[str, str]) -> Place:
@@ -131,33 +147,7 @@ def _base(environ: Mapping[str, str], name: str, below_home: str) -> str:
 
 def _tables(file: str) -> dict[str, Any]:
     content = _content(file)
-    tables = {} if content is None else _parsed(file, content)
-    for key in tables:
-        if key not in {"limits", "idle"}:
-            raise InvalidParams(f"{file}: unknown key {key!r}")
-    return tables
-
-
-def _idle(file: str, value: object) -> str:
-    if value not in (IDLE_AUTO, IDLE_NOTIFY):
-        raise InvalidParams(f"{file}: 'idle' is neither {IDLE_AUTO!r} nor {IDLE_NOTIFY!r}")
-    return str(value)
-
-
-def _limits(file: str, chosen: object) -> Limits:
-    if not isinstance(chosen, dict):
-        raise InvalidParams(f"{file}: 'limits' is no table")
-    for key, value in chosen.items():
-        _check_limit(file, key, value)
-    return DEFAULT_LIMITS._replace(**chosen)
-
-
-def _check_limit(file: str, key: str, value: object) -> None:
-    if key not in Limits._fields:
-        raise InvalidParams(f"{file}: unknown key {f'limits.{key}'!r}")
-    # bool is an int in Python, and never one in TOML.
-    if type(value) is not int or not 1 <= value <= SETTING_GREATEST:
-        raise InvalidParams(f"{file}: 'limits.{key}' is no whole number from 1 to {SETTING_GREATEST}")
+    return {} if content is None else _parsed(file, content)
 
 
 def _content(file: str) -> bytes | None:

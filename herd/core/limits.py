@@ -27,6 +27,28 @@ class Limits(NamedTuple):
     handed a message."""
     wakes_per_hour: int = 20
     """Times in an hour that mail may wake an idle session."""
+    message_bytes: int = 8_000
+    """UTF-8 bytes of a message's text; at most `frame_bytes`."""
+    inline_attachment_bytes: int = 131_072
+    """Bytes of one attached file that this session sends or takes, from 1,024 to 1,048,576."""
+    mailbox_payload_bytes: int = 131_072
+    """Bytes of one message's text and attached files together that this session sends or takes, from 1,024 to
+    1,048,576."""
+    storage_bytes: int = 10_485_760
+    """Bytes that a session's mailbox may take up, with all that lies outside its rows."""
+    rate_per_second: int = 10
+    """Messages a second that are taken from one sender in the long run."""
+    rate_burst: int = 20
+    """Messages that are taken from one sender at once, after it was quiet."""
+    expiry_ms: int = 600_000
+    """Milliseconds a message is good for where an expiry is asked for without a number; at most
+    `max_expiry_ms`."""
+    max_expiry_ms: int = 3_600_000
+    """Greatest number of milliseconds that a message may be good for."""
+    retention_ms: int = 86_400_000
+    """Milliseconds for which what is resolved is kept."""
+    published_runs: int = 64
+    """Number of runs of one session that are listed at once."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -62,7 +84,7 @@ ENVELOPE_BYTES = 8_192
 """Bytes of one message's envelope, on disk and on the wire."""
 
 TEXT_BYTES = 7_000
-"""UTF-8 bytes of a message's text."""
+"""UTF-8 bytes of a text that travels in its envelope."""
 
 TOPIC_CHARACTERS = 256
 """Characters of a topic."""
@@ -194,6 +216,12 @@ MACHINE_ID_BYTES = 256
 
 SETTING_GREATEST = 2_147_483_647
 """Greatest value of a setting that is a number."""
+
+PAYLOAD_LEAST_BYTES = 1_024
+"""Smallest value of the settings `inline_attachment_bytes` and `mailbox_payload_bytes`, in bytes."""
+
+PAYLOAD_GREATEST_BYTES = 1_048_576
+"""Greatest value of the settings `inline_attachment_bytes` and `mailbox_payload_bytes`, in bytes."""
 
 LOCK_PROBED_MS = 5_000
 """Milliseconds for which a lock that is busy with probes alone, and has no holder, is tried again."""

@@ -169,16 +169,35 @@ def test_a_data_root_whose_name_is_no_text_is_refused(machine: Machine, tmp_path
 # --- the settings ------------------------------
 
 
-@pytest.mark.requirement("A-config-09")
+@pytest.mark.requirement("A-config-08", "A-config-09", "A-limits-18", "A-ident-07")
 @pytest.mark.parametrize(
     ("content", "wrong"),
     [
         ("colour = 1\n", "unknown key 'colour'"),
         ("[limits]\ninbox = 1\n", "unknown key 'limits.inbox'"),
         ("[limits]\ninbox_messages = 10\n[hosts]\n", "unknown key 'hosts'"),
+        *(
+            (
+                f"[limits]\nrate_burst = {value}\n",
+                "'limits.rate_burst' is no whole number from 1 to 2147483647",
+            )
+            for value in ("0", "-5", "1.5", '"20"', "true")
+        ),
+        (
+            "[limits]\nmessage_bytes = 70000\n",
+            "'limits.message_bytes' is 70000, more than 'limits.frame_bytes', which is 65536",
+        ),
+        (
+            "[limits]\nmax_expiry_ms = 5000\n",
+            "'limits.expiry_ms' is 600000, more than 'limits.max_expiry_ms', which is 5000",
+        ),
+        (
+            'alias = "two words"\n',
+            "'alias' is 'two words'; a letter, and up to 63 letters, digits, '_' and '-' behind it, is one",
+        ),
     ],
 )
-def test_an_unknown_setting_stops_every_start_and_is_named(machine: Machine, content: str, wrong: str):
+def test_a_setting_that_is_none_stops_every_start_and_is_named(machine: Machine, content: str, wrong: str):
     file = settings_file(machine, content.encode())
     before = contents(machine.home)
 

@@ -109,11 +109,64 @@ class TestSettings:
         write(content)
         assert load(environ).limits == DEFAULT_LIMITS
 
+    @pytest.mark.requirement("A-config-08")
     @pytest.mark.parametrize("key", Limits._fields)
     def test_each_limit_can_be_chosen_and_the_others_stay(self, environ, write, key):
-        write(f"[limits]\n{key} = 77\n")
+        value = {"frame_bytes": 9_001, "max_expiry_ms": 600_001}.get(key, 1_027)
+        write(f"[limits]\n{key} = {value}\n")
 
-        assert load(environ).limits == DEFAULT_LIMITS._replace(**{key: 77})
+        assert load(environ).limits == DEFAULT_LIMITS._replace(**{key: value})
+
+    @pytest.mark.parametrize("key", ["inline_attachment_bytes", "mailbox_payload_bytes"])
+    def test_the_bounds_of_what_travels_beside_a_message_have_narrower_bounds(self, environ, write, key):
+        for value in (1_024, 1_048_576):
+            write(f"[limits]\n{key} = {value}\n")
+            assert getattr(load(environ).limits, key) == value
+        for value in (1_023, 1_048_577):
+            write(f"[limits]\n{key} = {value}\n")
+            with pytest.raises(
+                InvalidParams, match=f"'limits.{key}' is no whole number from 1024 to 1048576"
+            ):
+                load(environ)
+
+    @pytest.mark.requirement("A-limits-18")
+    @pytest.mark.parametrize(
+        ("content", "wrong"),
+        [
+            ("message_bytes = 65537", "'limits.message_bytes' is 65537, more than 'limits.frame_bytes'"),
+            ("frame_bytes = 7999", "'limits.message_bytes' is 8000, more than 'limits.frame_bytes'"),
+            ("expiry_ms = 3600001", "'limits.expiry_ms' is 3600001, more than 'limits.max_expiry_ms'"),
+            ("max_expiry_ms = 599999", "'limits.expiry_ms' is 600000, more than 'limits.max_expiry_ms'"),
+        ],
+    )
+    def test_a_limit_that_another_one_bounds_is_refused_with_the_names_of_both(
+        self, environ, write, content, wrong
+    ):
+        file = write(f"[limits]\n{content}\n")
+        with pytest.raises(InvalidParams) as refused:
+            load(environ)
+
+        assert refused.value.message.startswith(f"{file}: {wrong}")
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "message_bytes = 65536",
+            "frame_bytes = 8000",
+            "expiry_ms = 3600000",
+            "max_expiry_ms = 600000",
+            "message_bytes = 100000\nframe_bytes = 100000",
+        ],
+    )
+    def test_a_limit_may_be_as_great_as_the_one_that_bounds_it(self, environ, write, content):
+        write(f"[limits]\n{content}\n")
+
+        load(environ)
+
+    def test_the_defaults_of_what_a_message_may_have(self):
+        assert DEFAULT_LIMITS[8:] == (
+            *(8_000, 131_072, 131_072, 10 * 1024 * 1024, 10, 20, 600_000, 3_600_000, 86_400_000, 64),
+        )
 
     @pytest.mark.requirement("A-config-12")
     def test_no_other_file_is_ever_opened(self, tmp_path):
@@ -191,12 +244,14 @@ class TestSettings:
             "9" * 4_000,
         ],
     )
+    @pytest.mark.requirement("A-config-08")
     def test_a_limit_that_is_no_positive_whole_number_is_an_error_that_names_it(self, environ, write, value):
-        file = write(f"[limits]\ninbox_messages = {value}\n")
-        with pytest.raises(InvalidParams) as refused:
-            load(environ)
+        for key in Limits._fields:
+            file = write(f"[limits]\n{key} = {value}\n")
+            with pytest.raises(InvalidParams) as refused:
+                load(environ)
 
-        assert refused.value.message.startswith(f"{file}: 'limits.inbox_messages'")
+            assert refused.value.message.startswith(f"{file}: 'limits.{key}'")
 
     @pytest.mark.parametrize("content", ["", "[limits]\n", 'idle = "auto"'])
     def test_mail_wakes_an_idle_session_unless_the_person_says_otherwise(self, environ, write, content):
@@ -240,6 +295,67 @@ class TestSettings:
         write('[limits]\nidle = "auto"\n')
         with pytest.raises(InvalidParams, match=r"'limits.idle'"):
             load(environ)
+
+    def test_the_other_settings_have_their_defaults_and_can_be_chosen(self, environ, write):
+        write("")
+        assert load(environ)[3:] == ("auto", True, "machine", None, "deliver")
+
+        write('enabled = false\nscope = "workspace"\nalias = "re_Viewer-2"\non_restart = "review"\n')
+        assert load(environ)[3:] == ("auto", False, "workspace", "re_Viewer-2", "review")
+
+    @pytest.mark.parametrize(
+        ("content", "wrong"),
+        [
+            ("enabled = 1", "'enabled' is neither true nor false"),
+            ('enabled = "true"', "'enabled' is neither true nor false"),
+            ("enabled = []", "'enabled' is neither true nor false"),
+            ('scope = "world"', "'scope' is none of 'machine', 'repository' and 'workspace'"),
+            ("scope = true", "'scope' is none of 'machine', 'repository' and 'workspace'"),
+            ('scope = ["machine"]', "'scope' is none of 'machine', 'repository' and 'workspace'"),
+            ('on_restart = "Review"', "'on_restart' is neither 'deliver' nor 'review'"),
+            ("on_restart = false", "'on_restart' is neither 'deliver' nor 'review'"),
+        ],
+    )
+    def test_any_other_value_of_them_is_an_error_that_says_what_it_may_be(
+        self, environ, write, content, wrong
+    ):
+        file = write(content)
+        with pytest.raises(InvalidParams) as refused:
+            load(environ)
+
+        assert refused.value.message == f"{file}: {wrong}"
+
+    @pytest.mark.requirement("A-ident-07")
+    @pytest.mark.parametrize("alias", ["a", "Z", "x" * 64, "a-b_c9", "b--"])
+    def test_an_alias_is_a_letter_and_what_may_stand_behind_it(self, environ, write, alias):
+        write(f'alias = "{alias}"')
+
+        assert load(environ).alias == alias
+
+    @pytest.mark.requirement("A-ident-07")
+    @pytest.mark.parametrize(
+        ("content", "shown"),
+        [
+            ('""', "''"),
+            ('"x' + "x" * 64 + '"', "'" + "x" * 65 + "'"),
+            ('"9a"', "'9a'"),
+            ('"-a"', "'-a'"),
+            ('"a b"', "'a b'"),
+            ('"a.b"', "'a.b'"),
+            ('"\u00e4"', "'\u00e4'"),
+            ('"a\\n"', "'a\\n'"),
+            ('"\\u001b[31m"', "'\\x1b[31m'"),
+            ("7", "'7'"),
+            ("true", "'True'"),
+            ('["a"]', "\"['a']\""),
+        ],
+    )
+    def test_any_other_alias_is_refused_and_shown(self, environ, write, content, shown):
+        file = write(f"alias = {content}")
+        with pytest.raises(InvalidParams) as refused:
+            load(environ)
+
+        assert refused.value.message.startswith(f"{file}: 'alias' is {shown}; ")
 
     @pytest.mark.parametrize("content", ["limits = 5", "limits = []", "[[limits]]\nframe_bytes = 5"])
     def test_limits_that_are_no_table_are_refused(self, environ, write, content):
