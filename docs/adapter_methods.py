@@ -262,6 +262,42 @@ METHODS: dict[str, Method] = {
         (),
         ("RECOVERY_REQUIRED",),
     ),
+    "session.history": Method(
+        "Tells what became of the newest messages, received and sent, the oldest of them first, and no text.",
+        {
+            "most": "how many at most",
+            "left": "only what former instances, and runs that have ended, left unresolved",
+            "wait_ms": "milliseconds to wait for the next change before looking; 0 looks at once",
+        },
+        (
+            Result("messages[].direction", "`in` or `out`"),
+            Result("messages[].message_id", "the message"),
+            Result("messages[].peer", "the target of the other side"),
+            _sometimes("messages[].name", "what a sender was called"),
+            Result("messages[].state", "as this mailbox has it"),
+            _sometimes("messages[].outcome", "why it was rejected"),
+            _sometimes("messages[].topic", "what it is about"),
+            _sometimes("messages[].reply_to", "the message that it answers"),
+            _sometimes("messages[].instance", "the peer id of the instance that took or sent it; none for a visit"),
+            _sometimes("messages[].run", "the peer id of the run that it came for or from"),
+            Result("messages[].stored_at", "when this mailbox had it"),
+            _sometimes("messages[].accepted_at", "when the recipient's mailbox had what was sent"),
+            _sometimes("messages[].handed_over", "how often"),
+            _sometimes("messages[].handed_over_at", "the last time"),
+            _sometimes("messages[].seen_at", "when evidence came that the host has it"),
+            _sometimes("messages[].evidence", "what proved it"),
+            _sometimes("messages[].replied_at", "when its reply was accepted"),
+            _sometimes("messages[].text_removed", "true after retention"),
+        ),
+        ("RECOVERY_REQUIRED",),
+    ),
+    "session.purge": Method(
+        "Removes the texts of all resolved mail; or one message that was not delivered, which becomes rejected "
+        "with the outcome `PURGED`. `herd purge` asks a person before the second.",
+        {"message_id": "the undelivered message; left out for all that is resolved"},
+        (Result("removed", "how many messages; of resolved ones there may be more, where it is 500 or more"),),
+        ("UNKNOWN_TARGET", "MESSAGE_ID_CONFLICT", "RESOURCE_BUSY", "RECOVERY_REQUIRED"),
+    ),
     "session.status": Method(
         "Tells what is known of a message that this session sent. Where more may be known to the recipient's "
         "mailbox it is asked first.",

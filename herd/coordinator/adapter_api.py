@@ -12,10 +12,12 @@ from herd.coordinator.adapter_params import (
     BindParams,
     ConfirmParams,
     DrainParams,
+    HistoryParams,
     ListParams,
     MessageParams,
     Nothing,
     Params,
+    PurgeParams,
     ReadParams,
     ReleaseParams,
     SendParams,
@@ -215,6 +217,12 @@ class AdapterApi:
     async def _subscribe(self, coordinator: "Coordinator", _: Nothing) -> dict[str, Any]:
         return self._subscription.begin(coordinator, self._connection)
 
+    async def _history(self, coordinator: "Coordinator", params: HistoryParams) -> dict[str, Any]:
+        return {"messages": await coordinator.records.history(**params.model_dump())}
+
+    async def _purge(self, coordinator: "Coordinator", params: PurgeParams) -> dict[str, Any]:
+        return {"removed": await coordinator.records.purge(params.message_id)}
+
     async def _status(self, coordinator: "Coordinator", params: MessageParams) -> dict[str, Any]:
         return await coordinator.status(params.message_id)
 
@@ -236,6 +244,8 @@ _METHODS: dict[str, tuple[type[Params], Any]] = {
     "session.confirm": (ConfirmParams, AdapterApi._confirm),  # noqa: SLF001
     "session.release": (ReleaseParams, AdapterApi._release),  # noqa: SLF001
     "session.subscribe": (Nothing, AdapterApi._subscribe),  # noqa: SLF001
+    "session.history": (HistoryParams, AdapterApi._history),  # noqa: SLF001
+    "session.purge": (PurgeParams, AdapterApi._purge),  # noqa: SLF001
     "session.status": (MessageParams, AdapterApi._status),  # noqa: SLF001
     "session.cancel": (MessageParams, AdapterApi._cancel),  # noqa: SLF001
 }

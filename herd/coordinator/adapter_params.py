@@ -16,6 +16,7 @@ from herd.core.limits import (
     DRAIN_CHARACTERS,
     DRAIN_GREATEST_CHARACTERS,
     DRAIN_LEAST_CHARACTERS,
+    HISTORY_MESSAGES,
     LABEL_CHARACTERS,
     QUERY_CHARACTERS,
     READ_WAIT_MS,
@@ -127,6 +128,20 @@ class DrainParams(Params):
     most: Annotated[int, Field(ge=DRAIN_LEAST_CHARACTERS, le=DRAIN_GREATEST_CHARACTERS), Whole] = (
         DRAIN_CHARACTERS
     )
+
+
+class HistoryParams(Params):
+    """What `session.history` takes."""
+
+    most: Annotated[int, Field(ge=1, le=HISTORY_MESSAGES), Whole] = 50
+    left: bool = False
+    wait_ms: Annotated[int, Field(ge=0, le=READ_WAIT_MS), Whole] = 0
+
+
+class PurgeParams(Params):
+    """What `session.purge` takes."""
+
+    message_id: MessageId | None = None
 
 
 class MessageParams(Params):

@@ -217,6 +217,7 @@ class Coordinator(Joined):
     def row_changed(self, row: Incoming) -> None:
         """See `Joined.row_changed`."""
         self.owing.due(row.sender_key)
+        self._changed()
 
     def progressed(self, progress: Progress) -> None:
         """See `Joined.progressed`."""
@@ -232,6 +233,7 @@ class Coordinator(Joined):
         if row.reply_to is not None:
             self.owing.due(row.recipient_key)  # what it answers may have become replied
         self.delivery.arrived()
+        self._changed()
 
     def learnt(self, row: Outgoing) -> None:
         """See `Joined.learnt`."""
@@ -281,6 +283,11 @@ class Coordinator(Joined):
             self.tasks.create_task(self.owing.start())
             if self.mailbox.custody_id is not None:
                 self.undrained.waits()
+                self.keeping.look()
+
+    def _changed(self) -> None:
+        self.records.changed()
+        self.keeping.look()
 
     async def _moved(self, endpoint: str) -> None:
         assert self._presenting is not None, "start() came first"

@@ -196,6 +196,12 @@ class Delivery(Holding):
             rows = await self._mailbox.read(lambda connection: inbox.by_id(connection, message_id)) or []
             # What was rejected at its delivery is shown to no host.
             chosen = [row for row in rows if _asked_for(row, query) and row.receipt.state != REJECTED]
+            if chosen and all(row.stripped for row in chosen):
+                raise UnknownTarget(
+                    f"message {message_id} is {chosen[0].receipt.state}, and its text is removed by now",
+                    hint="Raise limits.retention_ms in config.toml to keep texts for longer.",
+                )
+            chosen = [row for row in chosen if not row.stripped]
             if not chosen:
                 raise UnknownTarget(
                     f"no message {message_id} came to this session",

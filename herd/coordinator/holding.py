@@ -111,6 +111,10 @@ class Holding:
         """Tell whether a message may be handed over without a person asking."""
         return sequence not in self._holders and (handovers < HANDOVERS or sequence in self._excused)
 
+    def is_held(self, sequence: int) -> bool:
+        """Tell whether a reader has a message and has not said yet that its host has it."""
+        return sequence in self._holders
+
     def waits_for_a_person(self, sequence: int, handovers: int) -> bool:
         """Tell whether a message was handed over too often in vain."""
         return sequence not in self._holders and not self.is_free(sequence, handovers)
@@ -164,7 +168,8 @@ class Holding:
         numbers = [row.sequence for row in rows]
         self._step(HANDOVER_BEFORE)
         counted = [number for number in numbers if number not in self._excused]
-        await self._mailbox.run(lambda connection: inbox.count_handovers(connection, counted))
+        now = self._clock.wall_ms()
+        await self._mailbox.run(lambda connection: inbox.count_handovers(connection, counted, now))
         self._holders.update(dict.fromkeys(numbers, reader))
         self._ids.update({row.sequence: row.message_id for row in rows})
         self._step(HANDOVER_AFTER)

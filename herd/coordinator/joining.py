@@ -17,6 +17,7 @@ from herd.coordinator.connections import Connections, Peer
 from herd.coordinator.delivery import Delivery
 from herd.coordinator.health import Health
 from herd.coordinator.holding import News
+from herd.coordinator.keeping import Keeping
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.listening import Listening
 from herd.coordinator.listing import Listing
@@ -24,6 +25,7 @@ from herd.coordinator.opening import Opening
 from herd.coordinator.owing import Owing
 from herd.coordinator.own import Own, party_of
 from herd.coordinator.peers import Inner, PeerHandler
+from herd.coordinator.records import Records
 from herd.coordinator.sending import Sending
 from herd.coordinator.tasks import Tasks
 from herd.coordinator.thread import Thread
@@ -172,6 +174,16 @@ class Joined(ABC):
             clock=clock,
             step=step,
         )
+        self.records = Records(
+            self.mailbox,
+            self.own.instance_id,
+            held=self.delivery.is_held,
+            removed=self.row_changed,
+            clock=clock,
+        )
+        self.keeping = Keeping(
+            self.mailbox, self.tasks, clock=clock, retention_ms=opening.limits.retention_ms
+        )
         self.undrained = Undrained(
             self.mailbox,
             self.delivery.waits_for_a_person,
@@ -238,12 +250,14 @@ class Joined(ABC):
         )
 
     def _waits(self) -> None:
+        self.records.changed()
         self.undrained.waits()
         self.attention.look()
 
     def _handed(self, rows: list[Incoming]) -> None:
         self.thread.handed(rows)
         self.undrained.handed()
+        self.records.changed()
 
     def _judged(self, row: Incoming) -> Verdict:
         return self.authority.judge.verdict(party_of(row.sender), self.own.as_party())

@@ -355,5 +355,20 @@ HOST_SETTINGS_BYTES = 1_048_576
 DISK_FREE_BYTES = 16_777_216
 """Bytes free to this user on the data root's disk, below which `herd doctor` says that it is nearly full."""
 
+SWEEP_MS = 3_600_000
+"""Milliseconds between two looks for mail whose retention is over, at most."""
+
+KEPT_AT_ONCE = 500
+"""Messages of each direction that one transaction of retention is about, at most."""
+
+IDENTITY_MS = 34_560_000_000
+"""Milliseconds for which what identifies a resolved message is kept: 400 days."""
+
+HISTORY_MESSAGES = 500
+"""Messages in one answer of `session.history`."""
+
+OLD_SESSION_S = 2_592_000
+"""Seconds without a start after which an empty session folder may be purged: 30 days."""
+
 DOCTOR_ANSWER_S = 5
 """Seconds `herd doctor` gives a running session to say what waits in it."""

@@ -22,7 +22,8 @@ from herd.mail.wire import Envelope, digest_of
 _COLUMNS = (
     "sequence, sender_key, message_id, recipient, digest, sender, content, topic, reply_to, correlation_id,"
     " conversation_id, depth, no_reply_needed, created_at, handovers, evidence, owed, state, cursor,"
-    " accepted_at, delivered_at, replied_at, outcome, run, instance_id, lifetime_ms, since, parts"
+    " accepted_at, delivered_at, replied_at, outcome, run, instance_id, lifetime_ms, since, parts,"
+    " stripped"
 )
 
 _WAITING = f"SELECT {_COLUMNS} FROM inbox WHERE state = 'accepted' ORDER BY sequence"
@@ -69,6 +70,7 @@ class Incoming(NamedTuple):
     lifetime_ms: int | None = None
     since: str | None = None
     parts: str | None = None
+    stripped: int = 0
 
 
 class Lying(NamedTuple):
@@ -206,17 +208,20 @@ def may_be_handed_over(row: Incoming) -> bool:
     return row.receipt.state == ACCEPTED and row.handovers < HANDOVERS
 
 
-def count_handovers(connection: sqlite3.Connection, sequences: Iterable[int]) -> None:
+def count_handovers(connection: sqlite3.Connection, sequences: Iterable[int], now_ms: int) -> None:
     """Count a hand-over of each message, before it is made."""
     connection.executemany(
-        "UPDATE inbox SET handovers = handovers + 1 WHERE sequence = ?", [(number,) for number in sequences]
+        "UPDATE inbox SET handovers = handovers + 1, handed_at = ? WHERE sequence = ?",
+        [(now_ms, number) for number in sequences],
     )
 
 
 def uncount_handovers(connection: sqlite3.Connection, sequences: Iterable[int]) -> None:
     """Take back the last counted hand-over of each message: it never reached the session."""
     connection.executemany(
-        "UPDATE inbox SET handovers = handovers - 1 WHERE sequence = ? AND handovers > 0",
+        "UPDATE inbox SET handovers = handovers - 1,"
+        " handed_at = CASE handovers WHEN 1 THEN NULL ELSE handed_at END"
+        " WHERE sequence = ? AND handovers > 0",
         [(number,) for number in sequences],
     )
 

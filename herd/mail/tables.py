@@ -7,7 +7,8 @@ cursor up to which this session's host has been told receipts.
 
 Of a message, `run` is the exact run of this session that sent it or that it came for, `instance_id` the
 instance that was there then (none, where a visitor took it), `lifetime_ms` what it had left to live at the
-moment `since`, and `parts` what of it lies outside the row.
+moment `since`, and `parts` what of it lies outside the row. `settled` is the moment at which it was found
+resolved, and a `stripped` row has lost its text to retention.
 """
 
 import sqlite3
@@ -104,6 +105,12 @@ ALTER TABLE outbox ADD COLUMN instance_id TEXT;
 ALTER TABLE outbox ADD COLUMN lifetime_ms INTEGER;
 ALTER TABLE outbox ADD COLUMN since TEXT;
 ALTER TABLE outbox ADD COLUMN parts TEXT;
+
+ALTER TABLE inbox ADD COLUMN handed_at INTEGER;
+ALTER TABLE inbox ADD COLUMN settled TEXT;
+ALTER TABLE inbox ADD COLUMN stripped INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE outbox ADD COLUMN settled TEXT;
+ALTER TABLE outbox ADD COLUMN stripped INTEGER NOT NULL DEFAULT 0;
 """
 
 SCRIPTS = (_FIRST, _SECOND)

@@ -224,7 +224,7 @@ async def test_a_full_inbox_refuses_what_is_new_and_answers_what_it_knows(custod
     assert await custody.accept("m-7") == receipts[7]
     assert [row.message_id for row in await custody.waiting()] == [f"m-{number}" for number in range(32)]
 
-    await custody.bob(lambda connection: inbox.count_handovers(connection, [1]))
+    await custody.bob(lambda connection: inbox.count_handovers(connection, [1], NOW))
     await custody.bob(lambda connection: inbox.confirm(connection, [1], "hook", NOW))
     assert (await custody.accept("m-33")).state == ACCEPTED
 
@@ -320,7 +320,7 @@ async def test_the_status_of_a_message_is_its_receipt_as_it_stands_now(custody: 
         await custody.restart()
     assert await (await custody.reach()).status("m-1", target(BOB)) == first
 
-    await custody.bob(lambda connection: inbox.count_handovers(connection, [1]))
+    await custody.bob(lambda connection: inbox.count_handovers(connection, [1], NOW))
     await custody.bob(lambda connection: inbox.confirm(connection, [1], "hook", NOW + 9))
 
     now = await (await custody.reach()).status("m-1", target(BOB))

@@ -526,7 +526,7 @@ def test_all_of_a_sessions_mail_is_in_that_one_file(layout: Layout):
     with opened(layout, BOB) as connection:
         received(connection)
         outbox.enqueue(connection, outgoing("m-2"))
-        inbox.count_handovers(connection, [1])
+        inbox.count_handovers(connection, [1], NOW)
         inbox.confirm(connection, [1], "hook", NOW)
         counter.tell(connection, 2)
 

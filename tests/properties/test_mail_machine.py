@@ -438,7 +438,7 @@ class MailMachine(RuleBasedStateMachine):
         rows: list[Incoming] = await node.run(inbox.undelivered)
         given = [row for row in rows if inbox.may_be_handed_over(row) and row.sequence not in node.holding]
         numbers = [row.sequence for row in given]
-        await node.run(lambda connection: inbox.count_handovers(connection, numbers))
+        await node.run(lambda connection: inbox.count_handovers(connection, numbers, NOW))
         if node.was_cut:
             return  # the host never got the answer
         node.holding |= set(numbers)
@@ -501,7 +501,7 @@ class MailMachine(RuleBasedStateMachine):
 
         def work(connection: sqlite3.Connection) -> None:
             numbers = [row.sequence for row in inbox.undelivered(connection)]
-            inbox.count_handovers(connection, numbers)
+            inbox.count_handovers(connection, numbers, NOW)
             inbox.confirm(connection, numbers, "a person", NOW)
 
         await node.run(work)

@@ -38,7 +38,7 @@ VARIABLES = {
     "CLAUDE_CONFIG_DIR",
     "PI_CODING_AGENT_DIR",
 }
-NO_CODES = {"CANCELLED", "F_OFD_GETLK", "HERD", "INSTANCE", "LOOK"}
+NO_CODES = {"CANCELLED", "F_OFD_GETLK", "HERD", "INSTANCE", "LOOK", "PURGED"}
 """Words in capitals that pages put into code spans and that are no code, bound or variable."""
 
 _FENCE = re.compile(r"^```[^\n]*\n.*?^```$", re.MULTILINE | re.DOTALL)

@@ -71,7 +71,7 @@ FULL = Presence(
         pytest.param(
             MAILBOX_VERSION,
             [[script.split() for script in SCRIPTS], MAILBOX_APPLICATION_ID],
-            (2, "77c80cf167ed1114"),
+            (2, "74dd67753e1daeed"),
             id="the mailbox",
         ),
     ],

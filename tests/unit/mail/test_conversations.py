@@ -78,7 +78,7 @@ def test_a_message_is_pending_accepted_delivered_and_replied_each_by_its_own_evi
     alice.learn(accepted, bob)
     assert alice.sent("m-1").state == ACCEPTED
 
-    inbox.count_handovers(bob.connection, [1])
+    inbox.count_handovers(bob.connection, [1], NOW)
     assert bob.received("m-1").receipt.state == ACCEPTED, "handed over is not delivered"
     (delivered,) = inbox.confirm(bob.connection, [1], "hook", NOW + 2)
     alice.learn(delivered.receipt._replace(custody_id=bob.custody), bob)

@@ -59,7 +59,7 @@ def only(connection: sqlite3.Connection, message_id: str = "m-1") -> Incoming:
 
 
 def handed_over(connection: sqlite3.Connection, message_id: str = "m-1") -> Incoming:
-    inbox.count_handovers(connection, [only(connection, message_id).sequence])
+    inbox.count_handovers(connection, [only(connection, message_id).sequence], NOW)
     return only(connection, message_id)
 
 
@@ -437,7 +437,7 @@ def act(connection: sqlite3.Connection, action: str, number: int, accepted: list
                 if accept(connection, name, "hello" if action == "accept" else "other").new:
                     accepted.append(name)
         case "hand over":
-            inbox.count_handovers(connection, [number])
+            inbox.count_handovers(connection, [number], NOW)
         case "confirm":
             inbox.confirm(connection, [number], "hook", NOW)
         case "refuse":
