@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from tests.bench import (
     burst,
+    grid,
     growth,
     hooks,
     latency,
@@ -19,6 +20,7 @@ from tests.bench import (
     routes,
     servers,
     starts,
+    stored,
     takeover,
     verdicts,
     waiting,
@@ -32,6 +34,8 @@ SECTIONS: dict[str, tuple[Callable[[Workshop], Iterator[Finding]], ...]] = {
     "start": (starts.measure,),
     "mcp": (servers.measure, takeover.measure),
     "hook": (hooks.measure,),
+    "grid": (grid.measure,),
+    "stored": (stored.measure,),
     "steady": (growth.measure, waiting.measure, verdicts.measure),
 }
 """Each section and what it measures, in its order."""
@@ -42,6 +46,8 @@ _ABOUT = """sections:
   start   what a session costs to start, and while it does nothing
   mcp     what a server costs to start, alone and twenty at once; its takeover, memory and tool list
   hook    what a hook of Claude Code costs; how soon mail reaches an idle session
+  grid    rings of 2, 10 and 50 sessions, with messages of 128, 1,024 and 8,000 bytes
+  stored  sending, sending again and fetching with 200,000 messages stored
   steady  10,000 messages later; a reader that waits; the authority lock under twenty judges
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import verdicts
+from tests.bench import grid, stored, verdicts
 from tests.bench.bench import SECTIONS, _parser
 from tests.bench.burst import differences
 from tests.bench.growth import Held, files_below, grown
@@ -18,6 +18,7 @@ from tests.bench.processes import Memory
 from tests.bench.report import Check, Figure, Floor, failed, put
 from tests.bench.servers import tool_list_bytes
 from tests.bench.takeover import is_held
+from tests.bench.workshop import Workshop, session, target
 
 
 def sample_of(name: str, order: list[str], seconds: Iterator[float]):
@@ -102,7 +103,7 @@ def test_lost_doubled_and_disordered_messages_are_found(got: list[str], fault: l
 
 
 def test_every_section_measures_something():
-    assert list(SECTIONS) == ["send", "list", "start", "mcp", "hook", "steady"]
+    assert list(SECTIONS) == ["send", "list", "start", "mcp", "hook", "grid", "stored", "steady"]
     assert all(SECTIONS.values())
 
 
@@ -155,6 +156,44 @@ def test_growth_is_told_for_each_thousand_messages_and_each_row():
     values = [figure.value for figure in grown("sender", early, late, 10_000, neighbours)]
 
     assert values == [0.1, 0.05, 0.0, 1, 2.0]
+
+
+@pytest.mark.requirement("A-bench-03")
+def test_the_grid_is_every_number_of_peers_by_every_size():
+    assert set(grid.GRID) == {(peers, size) for peers in (2, 10, 50) for size in (128, 1_024, 8_000)}
+    assert len(grid.GRID) == 9
+
+
+@pytest.mark.requirement("A-bench-01")
+def test_a_ring_of_processes_tells_cold_warm_and_inbox_latency_apart_each_by_three_percentiles():
+    with Workshop("/var/tmp") as workshop:
+        ring = grid.run(workshop, peers=2, size=128, warm_each=2)
+
+    assert (len(ring.cold), len(ring.warm), len(ring.inbox)) == (2, 4, 6)
+    assert len(set(ring.read)) == 6
+    assert len(ring.cpu) == 2, "one for each process"
+    assert grid.faults(ring) == []
+    figures = [finding for finding in grid.told(2, 128, ring) if isinstance(finding, Figure)]
+    named = {figure.name.removeprefix("2 x 128 B, ") for figure in figures}
+    assert named >= {f"{what}, p{share}" for what in ("cold", "warm", "inbox") for share in (50, 95, 99)}
+
+
+def test_failures_losses_and_duplicates_are_found_in_a_ring():
+    ring = grid.Ring([], [], [], [], [], sent=["a", "b"], failed=["rejected"], read=["b", "b"])
+
+    assert grid.faults(ring) == ["1 failed", "1 lost", "1 doubled"]
+
+
+def test_a_full_mailbox_has_its_rows_and_is_a_mailbox_still():
+    with Workshop("/var/tmp") as workshop:
+        home = workshop.home()
+        with session(home, "one") as one, session(home, "two") as two:
+            one.request("session.list")
+            one.request("session.send", target=target(two), message="hello")
+        for table in ("inbox", "outbox"):
+            stored.fill(home, "one", table, 10)
+        with session(home, "one") as one:
+            assert len(one.request("session.history", most=500)["messages"]) == 21
 
 
 def test_files_are_counted_in_every_folder_below(tmp_path: Path):

@@ -22,7 +22,14 @@ HERD = str(Path(sys.executable).with_name("herd"))
 AS_INSTALLED = {"PYTHONWARNINGS": "", "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": ""}
 """What the tests' sessions are started with and a person's are not; an empty variable counts as unset."""
 
-_WIDE_LIMITS = "[limits]\ninbox_messages = 100000\npending_requests = 512\n"
+_WIDE_LIMITS = """\
+[limits]
+inbox_messages = 100000
+pending_requests = 512
+rate_per_second = 100000
+rate_burst = 100000
+storage_bytes = 2000000000
+"""
 """Settings for a benchmark that asks for more at once than one session's host does."""
 
 TEXT = "x" * MESSAGE_BYTES
