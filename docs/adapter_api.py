@@ -137,7 +137,7 @@ def type_of(schema: Mapping[str, Any]) -> str:
             return f"list of {one.get('minItems', 0)} to {one['maxItems']}, each {type_of(one['items'])}"
         case [{"type": "string"} as one]:
             return _text_type(one)
-        case [{"type": "object"}]:
+        case [{"type": "object"} | {"$ref": _}]:
             return "object"
     raise Undocumented(f"a field of the type {schema}")
 

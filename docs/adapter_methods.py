@@ -154,6 +154,65 @@ METHODS: dict[str, Method] = {
             "RECOVERY_REQUIRED",
         ),
     ),
+    "session.compose": Method(
+        "Takes what a person wrote for this session, with the peers that were "
+        "[selected in it](references.md). One line that begins with a selected peer and goes on is a "
+        "message: what stands behind the name is sent to that peer at once, also while a turn runs, and no "
+        "model is called. Any other text is for the session's own turn: nothing is sent, and the peers "
+        "selected in it are told as metadata, which give no access and no right. Every selection is "
+        "verified at each call. A refusal names it in `field` and means that nothing was sent; the caller "
+        "keeps the draft until the answer is there. A message that is sent so begins a conversation, as a person's word does; for what "
+        "the agent sends, it is no prompt.",
+        {
+            "text": "the whole text, as it was written",
+            "references": (
+                "the peers selected in it, each with `start` and `end`, the characters of its `:name` from "
+                "the colon on, and `to`, an exact target or peer id. A target was shown to this session, and "
+                "goes to whatever instance runs its session; a peer id is of one instance, whose session was "
+                "shown"
+            ),
+            "call_id": "as in `session.send`, of this submission",
+        },
+        (
+            _sometimes("sent.message_id", "the message's id, where the text was a message"),
+            _sometimes("sent.target", "the target or peer id it goes to"),
+            _sometimes("sent.status", "as in `session.send`"),
+            _sometimes("sent.peer_running", "as in `session.send`"),
+            _sometimes("sent.undrained_minutes", "as in `session.send`"),
+            _sometimes("references[].name", "what stands behind the colon, where the text was none"),
+            _sometimes("references[].start", "as it was given"),
+            _sometimes("references[].end", "as it was given"),
+            _sometimes("references[].to", "as it was given"),
+            _sometimes(
+                "references[].peer", "what `session.list` shows of that peer; `offline` where it does not run"
+            ),
+        ),
+        (
+            "INVALID_PARAMS",
+            "PEER_OFFLINE",
+            "TARGET_ENDED",
+            "UNKNOWN_TARGET",
+            "AMBIGUOUS_TARGET",
+            "CAPABILITY_DENIED",
+            "ELIGIBILITY_DENIED",
+            "ELIGIBILITY_UNVERIFIED",
+            "MESSAGE_TOO_LARGE",
+            "MESSAGE_ID_CONFLICT",
+            "LOCK_TIMEOUT",
+            "RECOVERY_REQUIRED",
+        ),
+    ),
+    "session.references": Method(
+        "Finds the [`:name` references](references.md) of a text, for a host that marks them or offers peers "
+        "to select. It looks nobody up: a name that nobody bears is found as well.",
+        {"text": "what a person is writing"},
+        (
+            _sometimes("references[].name", "what stands behind the colon"),
+            _sometimes("references[].start", "the character at which the colon stands"),
+            _sometimes("references[].end", "the character behind the name"),
+        ),
+        (),
+    ),
     "session.read": Method(
         "Hands over the messages that wait, in the order of acceptance, at most 24,576 bytes of them, and "
         "the receipts that have changed. Each hand-over is counted before the answer is written. What was "

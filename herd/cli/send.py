@@ -18,8 +18,8 @@ from herd.mail.receipts import PENDING, REJECTED
 
 HELP = "send a message to a session"
 DESCRIPTION = (
-    "Send a message. TARGET is an exact target, or a name that one peer alone bears. The text is the second "
-    "argument, or standard input where that is `-` or left out."
+    "Send a message. TARGET is an exact target, or a name that one peer alone bears, and `:NAME` is the same "
+    "as NAME. The text is the second argument, or standard input where that is `-` or left out."
 )
 
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Send it."""
-    params: dict[str, Any] = {"target": exact_text(options.target), "message": _text(options.text)}
+    params: dict[str, Any] = {"target": addressed(options.target), "message": _text(options.text)}
     for field in ("reply_to", "topic"):
         if getattr(options, field) is not None:
             params[field] = exact_text(getattr(options, field))
@@ -103,6 +103,16 @@ def _remark(sent: dict[str, Any], caller: Caller) -> str:
     if "undrained_minutes" in sent:
         return f" (its host has left mail lying for {sent['undrained_minutes']} minutes)"
     return "" if sent.get("peer_running", True) else " (that session is not running; its mailbox has it)"
+
+
+def addressed(argument: str) -> str:
+    """Give whom it goes to; what is no reference as a whole is a target or name as it stands."""
+    target = exact_text(argument)
+    if not target.startswith(":"):
+        return target
+    from herd.core.references import named_by  # a plain name needs no parser
+
+    return named_by(target) or target
 
 
 def _text(argument: str | None) -> str:

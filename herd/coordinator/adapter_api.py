@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from herd.coordinator.adapter_params import (
     BindParams,
+    ComposeParams,
     ConfirmParams,
     DrainParams,
     HistoryParams,
@@ -21,10 +22,11 @@ from herd.coordinator.adapter_params import (
     ReadParams,
     ReleaseParams,
     SendParams,
+    TextParams,
     UpdateParams,
 )
 from herd.coordinator.delivery import Query
-from herd.coordinator.sending import Submission
+from herd.coordinator.sending import Sent, Submission
 from herd.coordinator.shapes import shape_message, shape_receipt, shape_status
 from herd.coordinator.subscription import Subscription
 from herd.core.errors import InvalidParams, MethodNotFound
@@ -158,6 +160,22 @@ class AdapterApi:
 
     async def _send(self, coordinator: "Coordinator", params: SendParams) -> dict[str, Any]:
         sent = await coordinator.sending.send(Submission(**params.model_dump()), command=self._command)
+        return self._told(coordinator, sent)
+
+    async def _compose(self, coordinator: "Coordinator", params: ComposeParams) -> dict[str, Any]:
+        from herd.coordinator.composing import compose  # only hosts with a composer need it
+
+        composed = await compose(coordinator, params)
+        if isinstance(composed, Sent):
+            return {"sent": self._told(coordinator, composed)}
+        return {"references": composed}
+
+    async def _references(self, _: "Coordinator", params: TextParams) -> dict[str, Any]:
+        from herd.coordinator.composing import found_in
+
+        return found_in(params.text)
+
+    def _told(self, coordinator: "Coordinator", sent: Sent) -> dict[str, Any]:
         state = sent.row.receipt.state
         answer: dict[str, Any] = {
             "message_id": sent.row.message_id,
@@ -230,7 +248,9 @@ class AdapterApi:
         return shape_status(await coordinator.cancel(params.message_id))
 
 
-_OF_PRESENCE = frozenset({"session.update", "session.whoami", "session.list", "session.send"})
+_OF_PRESENCE = frozenset(
+    {"session.update", "session.whoami", "session.list", "session.send", "session.compose"}
+)
 """The calls that show or change that the session is there, and so notice where its record was removed."""
 
 _METHODS: dict[str, tuple[type[Params], Any]] = {
@@ -238,6 +258,8 @@ _METHODS: dict[str, tuple[type[Params], Any]] = {
     "session.whoami": (Nothing, AdapterApi._whoami),  # noqa: SLF001
     "session.list": (ListParams, AdapterApi._list),  # noqa: SLF001
     "session.send": (SendParams, AdapterApi._send),  # noqa: SLF001
+    "session.compose": (ComposeParams, AdapterApi._compose),  # noqa: SLF001
+    "session.references": (TextParams, AdapterApi._references),  # noqa: SLF001
     "session.read": (ReadParams, AdapterApi._read),  # noqa: SLF001
     "session.waiting": (Nothing, AdapterApi._waiting),  # noqa: SLF001
     "session.drain": (DrainParams, AdapterApi._drain),  # noqa: SLF001

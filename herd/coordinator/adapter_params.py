@@ -20,6 +20,7 @@ from herd.core.limits import (
     LABEL_CHARACTERS,
     QUERY_CHARACTERS,
     READ_WAIT_MS,
+    REFERENCES_AT_ONCE,
     TOPIC_CHARACTERS,
 )
 from herd.mail.wire import MessageId
@@ -94,6 +95,28 @@ class SendParams(Params):
     reply_to: MessageId | None = None
     topic: Annotated[str, Field(min_length=1, max_length=TOPIC_CHARACTERS)] | None = None
     no_reply_needed: bool = False
+    call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_CHARACTERS)] | None = None
+
+
+class TextParams(Params):
+    """What `session.references` takes."""
+
+    text: str
+
+
+class SelectedParams(Params):
+    """One reference of a text, in characters, and the exact peer that a person selected for it."""
+
+    start: Annotated[int, Field(ge=0), Whole]
+    end: Annotated[int, Field(ge=1), Whole]
+    to: ExactTarget
+
+
+class ComposeParams(Params):
+    """What `session.compose` takes."""
+
+    text: Annotated[str, Field(min_length=1)]
+    references: Annotated[list[SelectedParams], Field(max_length=REFERENCES_AT_ONCE)] = []
     call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_CHARACTERS)] | None = None
 
 

@@ -24,7 +24,10 @@ from herd.presence.session_file import SessionFile, SessionFiles
 
 
 class Submission(NamedTuple):
-    """What a caller wants sent."""
+    """What a caller wants sent.
+
+    `by_person`: a person wrote this very text, so nothing that was handed over has led to it.
+    """
 
     target: str
     message: str
@@ -32,6 +35,7 @@ class Submission(NamedTuple):
     topic: str | None = None
     no_reply_needed: bool = False
     call_id: str | None = None
+    by_person: bool = False
 
 
 class Drafting:
@@ -75,7 +79,7 @@ class Drafting:
         """
         answered = await self._answered(submission.reply_to, recipient)
         correlation = answered.correlation_id if answered else message_id
-        conversation = await self._conversation(message_id, answered)
+        conversation = await self._conversation(message_id, submission, answered)
         file = self._file(recipient.key)
         now = Moment.now(self._clock)
         row = Outgoing(
@@ -110,7 +114,13 @@ class Drafting:
         file: SessionFile | None = found[named]
         return file
 
-    async def _conversation(self, message_id: str, answered: Answered | None) -> Conversation:
+    async def _conversation(
+        self, message_id: str, submission: Submission, answered: Answered | None
+    ) -> Conversation:
+        if submission.by_person:
+            return Conversation.model_construct(
+                id=answered.conversation_id if answered else message_id, depth=0
+            )
         try:
             return self._thread.conversation(message_id, answered)
         except AutomaticReplyLimit:

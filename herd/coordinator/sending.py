@@ -136,6 +136,16 @@ class Sending:
             queued = await self._queued(message_id, submission, command=command)
             return await self._reached(queued, told)
 
+    async def require_allowed(self, key: str) -> None:
+        """Judge whether this session may write to another one now; nothing is queued.
+
+        Raises:
+            EligibilityDenied, EligibilityUnverified: by the verdict.
+            HerdError: this session is unhealthy, or nothing can be judged now.
+        """
+        with await self._authority.share() as hold:
+            self._require_allowed(key, hold)
+
     async def _queued(
         self, message_id: str, submission: Submission, *, command: bool
     ) -> "asyncio.Future[Outgoing]":
@@ -167,15 +177,17 @@ class Sending:
         leave a committed row that no route knows of.
         """
         now = self._clock.wall_ms()
-
-        self._health.require()
-        if draft.recipient_key not in hold.allowed:
-            require(self._authority.judge.verdict(self._own.as_party(), self._party(draft.recipient_key)))
-            hold.allowed.add(draft.recipient_key)
+        self._require_allowed(draft.recipient_key, hold)
         self._step(OUTBOX_BEFORE)
         return await self._mailbox.begin(
             lambda connection: queue(connection, draft, now), lambda result: self._committed(result, hold)
         )
+
+    def _require_allowed(self, key: str, hold: Share) -> None:
+        self._health.require()
+        if key not in hold.allowed:
+            require(self._authority.judge.verdict(self._own.as_party(), self._party(key)))
+            hold.allowed.add(key)
 
     def _committed(self, result: Callable[[], Queued], hold: Share) -> Outgoing:
         with hold:

@@ -304,6 +304,9 @@ CARRY_S = 5
 CONFIRMED_AT_ONCE = 1_024
 """Messages that one `session.confirm` or `session.release` may name; more are refused."""
 
+REFERENCES_AT_ONCE = 32
+"""Peers that one `session.compose` may have selected in its text; more are refused."""
+
 RECEIPTS_SEEN = 1_024
 """Messages of which a session's narrowed reads remember the receipt that they gave last."""
 

@@ -69,6 +69,9 @@ def test_every_result_has_the_fields_that_its_page_shows(home: Path, tmp_path: P
         assert peer["target"] == bound["target"]
         sent = ask(api, "session.send", target=peer["target"], message="Is it green?", topic="build")
         ask(api, "session.status", message_id=sent["message_id"])
+        (found,) = ask(api, "session.references", text="for :web")["references"]
+        selected = {"start": found["start"], "end": found["end"], "to": peer["target"]}
+        assert ask(api, "session.compose", text="for :web", references=[selected])["references"]
         ask(web, "session.subscribe")
         ask(web, "session.tools")
         ask(web, "session.waiting")
@@ -91,6 +94,8 @@ def test_every_result_has_the_fields_that_its_page_shows(home: Path, tmp_path: P
         ask(api, "session.read", message_id=answer["messages"][0]["message_id"])
         web.kill()
         assert ask(api, "session.send", target=peer["target"], message="Still?")["peer_running"] is False
+        line = {"text": ":web there?", "references": [{"start": 0, "end": 4, "to": peer["target"]}]}
+        assert ask(api, "session.compose", **line)["sent"]["peer_running"] is False
         assert api.end() == 0
 
     assert seen == set(METHODS) - {"session.cancel"}

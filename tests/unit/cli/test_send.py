@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from herd.cli.send import carried
+from herd.cli.send import addressed, carried
 from herd.core.errors import EligibilityDenied, InvalidRpc, MessageIdConflict
 
 QUEUED = {"message_id": "m", "target": "lead:0000000000", "status": "queued"}
@@ -51,3 +51,23 @@ def test_a_late_refusal_is_the_refusal(outcome: str | None, refusal: type[Except
 
     with pytest.raises(refusal):
         carried(Coordinator(receipt), QUEUED)
+
+
+@pytest.mark.requirement("A-boundary-15")
+@pytest.mark.parametrize(
+    ("typed", "target"),
+    [
+        (":builder", "builder"),
+        ("builder", "builder"),
+        (":lead:0123456789", "lead:0123456789"),
+        ("lead:0123456789", "lead:0123456789"),
+        (f":peer-{'0' * 32}", f"peer-{'0' * 32}"),
+        (":smile:", ":smile:"),
+        (":8080", ":8080"),
+        (":a b", ":a b"),
+        (" :a", " :a"),
+        (":", ":"),
+    ],
+)
+def test_a_reference_as_a_whole_is_the_name_behind_its_colon(typed: str, target: str):
+    assert addressed(typed) == target
