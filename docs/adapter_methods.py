@@ -161,8 +161,8 @@ METHODS: dict[str, Method] = {
         "model is called. Any other text is for the session's own turn: nothing is sent, and the peers "
         "selected in it are told as metadata, which give no access and no right. Every selection is "
         "verified at each call. A refusal names it in `field` and means that nothing was sent; the caller "
-        "keeps the draft until the answer is there. A message that is sent so begins a conversation, as a person's word does; for what "
-        "the agent sends, it is no prompt.",
+        "keeps the draft until the answer is there. A message that is sent so begins a conversation, as a "
+        "person's word does; for what the agent sends, it is no prompt.",
         {
             "text": "the whole text, as it was written",
             "references": (
