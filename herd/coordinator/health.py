@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from herd.core.backoff import pause_ms
 from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError
-from herd.core.limits import HEALTH_RETRY_MS
+from herd.core.limits import HEALTH_RETRY_MS, HEALTH_SOONEST_MS
 
 
 class Health:
@@ -70,6 +70,10 @@ class Health:
             self._again = fault
         elif self.fault is None:
             self.fault = fault
+        else:
+            # The claim is retired already. To write the record once more would tell everybody who watches the
+            # records of a change, ourselves among them, and what is tried then fails like this again.
+            return
         self._withdraw()
         self._lost.set()
 
@@ -85,13 +89,19 @@ class Health:
         """Bring health back whenever it was lost, for as long as the coordinator lives."""
         while True:
             await self._lost.wait()
-            attempt = 0
+            attempt, paced_s = 1, 0.0
             while self.fault is not None:
-                attempt += 1
                 pause = pause_ms(attempt, self._jitter(), first_ms=HEALTH_RETRY_MS)
                 self._sooner.clear()
-                await first_of(self._sooner, self._clock, pause / 1000)
+                # On a disk that is nearly full small writes succeed now and then, and a try that fails may
+                # cause some itself, here and at peers. Tries that these hasten must not follow one another at
+                # once, nor lengthen the pause, which would soon outlast the want.
+                if await first_of(self._sooner, self._clock, pause / 1000):
+                    await self._clock.sleep(paced_s)
+                else:
+                    attempt += 1
                 await self._try()
+                paced_s = HEALTH_SOONEST_MS / 1000
             self._lost.clear()
 
     async def _try(self) -> None:

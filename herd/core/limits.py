@@ -192,6 +192,9 @@ RETRY_GREATEST_MS = 60_000
 RETRY_WHEN_FULL_MS = 250
 """`retry_after_ms` of a full inbox, in milliseconds."""
 
+HEALTH_SOONEST_MS = 100
+"""Least milliseconds between two tries of an unhealthy coordinator, whatever hastens them."""
+
 HEALTH_RETRY_MS = 1_000
 """Milliseconds before an unhealthy coordinator first tries to write its state again."""
 

@@ -1,6 +1,7 @@
 """A coordinator that cannot write its state, or has lost its socket: what it stops, keeps and takes up."""
 
 import asyncio
+import itertools
 import os
 import shutil
 import sqlite3
@@ -15,7 +16,7 @@ from herd.coordinator.health import Health
 from herd.coordinator.listening import Listening
 from herd.core.clock import FakeClock
 from herd.core.errors import HerdError, NewerState, RecoveryRequired, UnsafeEndpoint
-from herd.core.limits import DEFAULT_LIMITS
+from herd.core.limits import DEFAULT_LIMITS, HEALTH_RETRY_MS, HEALTH_SOONEST_MS
 from herd.core.locks import probe
 from herd.core.watch import FolderWatch
 from herd.mail.mailbox_file import open_mailbox
@@ -261,6 +262,56 @@ async def test_tries_to_come_back_are_paced_and_end_with_health():
     keeping.cancel()
 
     assert clock.sleeping == 0
+
+
+async def test_tries_that_are_hastened_do_not_lengthen_the_pause_and_are_paced_too():
+    clock = FakeClock()
+    tries = []
+    room = False
+
+    async def restore():
+        tries.append(clock.elapsed())
+        if not room:
+            raise RecoveryRequired("not yet")
+
+    health = Health(lambda: None, restore, lambda: None, clock=clock, jitter=lambda: 0.999_999)
+    keeping = begun(health.keep())
+    health.observed(RecoveryRequired("the disk is full"))
+    for number in range(20):
+        await clock.wait_for_sleepers()
+        health.observed(None)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        clock.advance(HEALTH_SOONEST_MS / 1000)
+        await until(lambda: len(tries) > number)  # noqa: B023
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tries)]
+    assert min(gaps) >= HEALTH_SOONEST_MS / 1000 - 1e-6
+    room = True
+    await clock.wait_for_sleepers()
+    clock.advance(HEALTH_RETRY_MS / 1000)
+    await until(lambda: health.fault is None)
+    keeping.cancel()
+
+
+async def test_a_fault_while_it_is_unhealthy_already_withdraws_nothing_again():
+    """Each rewrite of the record wakes everybody who watches for one, and who then fails like this again."""
+    withdrawn = []
+    clock = FakeClock()
+
+    async def restore():
+        health.observed(RecoveryRequired("published, and then it failed"))
+
+    health = Health(lambda: withdrawn.append(1), restore, lambda: None, clock=clock, jitter=lambda: 0.5)
+    for _ in range(5):
+        health.observed(RecoveryRequired("the disk is full"))
+    assert withdrawn == [1]
+    keeping = begun(health.keep())
+    await clock.wait_for_sleepers()
+    clock.advance(HEALTH_RETRY_MS / 1000)
+    await until(lambda: len(withdrawn) > 1)
+    keeping.cancel()
+
+    assert withdrawn == [1, 1]
 
 
 # --- a record that cannot be written ---------------------------------------------------------------
