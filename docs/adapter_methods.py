@@ -337,7 +337,9 @@ METHODS: dict[str, Method] = {
             _sometimes("messages[].outcome", "why it was rejected"),
             _sometimes("messages[].topic", "what it is about"),
             _sometimes("messages[].reply_to", "the message that it answers"),
-            _sometimes("messages[].instance", "the peer id of the instance that took or sent it; none for a visit"),
+            _sometimes(
+                "messages[].instance", "the peer id of the instance that took or sent it; none for a visit"
+            ),
             _sometimes("messages[].run", "the peer id of the run that it came for or from"),
             Result("messages[].stored_at", "when this mailbox had it"),
             _sometimes("messages[].accepted_at", "when the recipient's mailbox had what was sent"),
@@ -354,7 +356,11 @@ METHODS: dict[str, Method] = {
         "Removes the texts of all resolved mail; or one message that was not delivered, which becomes rejected "
         "with the outcome `PURGED`. `herd purge` asks a person before the second.",
         {"message_id": "the undelivered message; left out for all that is resolved"},
-        (Result("removed", "how many messages; of resolved ones there may be more, where it is 500 or more"),),
+        (
+            Result(
+                "removed", "how many messages; of resolved ones there may be more, where it is 500 or more"
+            ),
+        ),
         ("UNKNOWN_TARGET", "MESSAGE_ID_CONFLICT", "RESOURCE_BUSY", "RECOVERY_REQUIRED"),
     ),
     "session.status": Method(

@@ -60,8 +60,9 @@ _SEEN = """\
 - `session.read` and `herd inbox` give the receipts that have changed since they were last told.
 
 `outcome` of a rejected message is the code of the refusal, one of [errors](errors.md), or `CANCELLED` where
-its sender took it back, or `PURGED` where a person removed it from the recipient's mailbox unread. `accepted_at`, `delivered_at` and `replied_at` are shown and decide nothing. `cursor`
-counts the events of the mailbox that holds the row."""
+its sender took it back, or `PURGED` where a person removed it from the recipient's mailbox unread.
+`accepted_at`, `delivered_at` and `replied_at` are shown and decide nothing. `cursor` counts the events of the
+mailbox that holds the row."""
 
 
 def message_states_page(

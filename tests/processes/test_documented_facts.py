@@ -92,6 +92,9 @@ def test_every_result_has_the_fields_that_its_page_shows(home: Path, tmp_path: P
         assert answer["receipts"]
         assert ask(api, "session.status", message_id=sent["message_id"])["state"] == "replied"
         ask(api, "session.read", message_id=answer["messages"][0]["message_id"])
+        assert ask(web, "session.history")["messages"]
+        assert ask(web, "session.purge")["removed"]
+        assert ask(api, "session.history")["messages"]
         web.kill()
         assert ask(api, "session.send", target=peer["target"], message="Still?")["peer_running"] is False
         line = {"text": ":web there?", "references": [{"start": 0, "end": 4, "to": peer["target"]}]}
