@@ -17,7 +17,7 @@ from herd.mail.conversations import reply_came
 from herd.mail.counter import next_cursor
 from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, Receipt, advanced
 from herd.mail.shown import Shown
-from herd.mail.wire import Envelope, digest_of
+from herd.mail.wire import Envelope, as_json, digest_of
 
 _COLUMNS = (
     "sequence, sender_key, message_id, recipient, digest, sender, content, topic, reply_to, correlation_id,"
@@ -275,7 +275,7 @@ def _insert(
             envelope.message_id,
             envelope.to,
             digest,
-            json.dumps(sender._asdict(), ensure_ascii=False, separators=(",", ":")),
+            as_json(sender._asdict()),
             envelope.content,
             envelope.topic,
             envelope.reply_to,
