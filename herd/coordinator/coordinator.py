@@ -39,6 +39,8 @@ __all__ = ["CAPABILITIES", "Coordinator", "coordinate"]
 
 _log = logging.getLogger("herd.coordinator")
 
+_RENEWED = ("renewed", "")
+
 
 @asynccontextmanager
 async def coordinate(opening: Opening) -> AsyncIterator["Coordinator"]:
@@ -166,8 +168,10 @@ class Coordinator(Joined):
             self.attention.reported(activity)
 
     def renew(self) -> None:
-        """See `Joined.renew`."""
-        if self._presenting is not None:
+        """See `Joined.renew`; one look is enough for all that begins in one turn of the loop."""
+        found = self.authority.turn.found()
+        if self._presenting is not None and _RENEWED not in found:
+            found[_RENEWED] = True
             self._presenting.renew(listed=self.health.fault is None)
 
     def show_undrained(self, since: int | None) -> None:
@@ -183,8 +187,10 @@ class Coordinator(Joined):
 
     def undrained_at(self, key: str, accepted_ms: int = 0) -> int | None:
         """Give the minutes for which a running session's host has left mail lying; None where it has not."""
-        now = self.opening.clock.wall_ms()
-        return undrained_minutes(self.carrier.running(key), now, accepted_ms)
+        found, named = self.authority.turn.found(), ("running", key)
+        if named not in found:
+            found[named] = self.carrier.running(key)
+        return undrained_minutes(found[named], self.opening.clock.wall_ms(), accepted_ms)
 
     async def cancel(self, message_id: str) -> Outgoing:
         """Take back a message that no mailbox has; see `Asking.cancel`."""
