@@ -78,6 +78,7 @@ class SystemClock:
         import asyncio  # see `sleep`
 
         loop, end = asyncio.get_running_loop(), self.elapsed() + seconds
+        timer: asyncio.TimerHandle
 
         def due() -> None:
             nonlocal timer
@@ -87,8 +88,11 @@ class SystemClock:
             else:
                 call()
 
+        def call_off() -> None:
+            timer.cancel()  # the one that runs now
+
         timer = loop.call_later(seconds, due)
-        return lambda: timer.cancel()
+        return call_off
 
 
 class FakeClock:
