@@ -63,7 +63,7 @@ class LocalCarrier:
     async def carry_together(self, messages: Sequence[Outgoing]) -> CarriedTogether:
         """See `Carrier.carry_together`: one request, or one visit."""
         reach = await self.reach(messages[0].recipient_key, messages[0].recipient)
-        going = fitting([message.envelope() for message in messages], self._local.limits.frame_bytes)
+        going = fitting((message.envelope() for message in messages), self._local.limits.frame_bytes)
         self._untouched.difference_update(envelope.message_id for envelope in going)
         together = await reach.accept_together(going)
         return CarriedTogether(together.receipts, reach.running, together.refusal)

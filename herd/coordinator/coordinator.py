@@ -6,6 +6,7 @@ joined is told in `joining`; here is what follows when one of them has news.
 """
 
 import asyncio
+import gc
 import logging
 import secrets
 from collections.abc import AsyncIterator
@@ -22,7 +23,7 @@ from herd.coordinator.tasks import Tasks, in_thread
 from herd.core.build import running_build
 from herd.core.errors import HerdError
 from herd.core.files import replace_private
-from herd.core.limits import SETTLE_S
+from herd.core.limits import OBJECTS_BEFORE_COLLECTION, SETTLE_S
 from herd.core.watch import reserve_descriptors
 from herd.mail import outbox
 from herd.mail.counter import next_cursor
@@ -38,6 +39,8 @@ __all__ = ["CAPABILITIES", "Coordinator", "coordinate"]
 
 _log = logging.getLogger("herd.coordinator")
 
+_RENEWED = ("renewed", "")
+
 
 @asynccontextmanager
 async def coordinate(opening: Opening) -> AsyncIterator["Coordinator"]:
@@ -52,6 +55,7 @@ async def coordinate(opening: Opening) -> AsyncIterator["Coordinator"]:
         OSError: the disk refused what a start has to write.
     """
     reserve_descriptors()
+    _collect_seldom()
     with ExitStack() as held:
         locks = await in_thread(take_locks, opening, held)
         file = await in_thread(settled_session_file, opening)
@@ -63,6 +67,15 @@ async def coordinate(opening: Opening) -> AsyncIterator["Coordinator"]:
             stack.push_async_callback(coordinator.stop)
             await coordinator.start()
             yield coordinator
+
+
+def _collect_seldom() -> None:
+    """Let garbage in cycles lie a little longer: looking for it took a tenth of what a message costs.
+
+    A message makes some two hundred objects and next to no cycle; at Python's own bound the young ones are
+    gone through every three messages, and all of a burst that still waits with them.
+    """
+    gc.set_threshold(max(gc.get_threshold()[0], OBJECTS_BEFORE_COLLECTION), *gc.get_threshold()[1:])
 
 
 class Coordinator(Joined):
@@ -155,8 +168,10 @@ class Coordinator(Joined):
             self.attention.reported(activity)
 
     def renew(self) -> None:
-        """See `Joined.renew`."""
-        if self._presenting is not None:
+        """See `Joined.renew`; one look is enough for all that begins in one turn of the loop."""
+        found = self.authority.turn.found()
+        if self._presenting is not None and _RENEWED not in found:
+            found[_RENEWED] = True
             self._presenting.renew(listed=self.health.fault is None)
 
     def show_undrained(self, since: int | None) -> None:
@@ -172,8 +187,10 @@ class Coordinator(Joined):
 
     def undrained_at(self, key: str, accepted_ms: int = 0) -> int | None:
         """Give the minutes for which a running session's host has left mail lying; None where it has not."""
-        now = self.opening.clock.wall_ms()
-        return undrained_minutes(self.carrier.running(key), now, accepted_ms)
+        found, named = self.authority.turn.found(), ("running", key)
+        if named not in found:
+            found[named] = self.carrier.running(key)
+        return undrained_minutes(found[named], self.opening.clock.wall_ms(), accepted_ms)
 
     async def cancel(self, message_id: str) -> Outgoing:
         """Take back a message that no mailbox has; see `Asking.cancel`."""

@@ -65,7 +65,7 @@ class Drafting:
         if submission.call_id is not None:
             return derived_message_id(self._own.key, submission.call_id)
         # Loaded at the first send, like everything that only sending needs.
-        from uuid_utils.compat import uuid7
+        from uuid_utils import uuid7
 
         return str(uuid7())
 

@@ -5,8 +5,7 @@ nothing that was queued is forgotten.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
 from herd.coordinator.authority import Authority, Share
@@ -18,7 +17,7 @@ from herd.coordinator.listing import Listing, Recipient
 from herd.coordinator.own import Own
 from herd.coordinator.queueing import Queued, queue
 from herd.coordinator.thread import Thread
-from herd.core.clock import Clock, first_of
+from herd.core.clock import Clock
 from herd.core.errors import EligibilityUnverified
 from herd.core.limits import SEND_WAIT_MS
 from herd.core.paths import Layout
@@ -45,13 +44,18 @@ class _Told:
     """One call that waits for what becomes of its message."""
 
     def __init__(self) -> None:
-        self.event = asyncio.Event()
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.progress: Progress | None = None
 
     def look(self, queued: "asyncio.Future[Outgoing]") -> None:
         """End the wait where nothing will become of the message: it was refused, or was settled before."""
         if queued.cancelled() or queued.exception() or queued.result().receipt.state != PENDING:
-            self.event.set()
+            self.end()
+
+    def end(self) -> None:
+        """End the wait."""
+        if not self.over.done():
+            self.over.set_result(None)
 
 
 class Sending:
@@ -107,7 +111,7 @@ class Sending:
         """Tell whoever waits for a message what became of it."""
         for told in self._waiting.get(progress.receipt.message_id, []):
             told.progress = told.progress or progress
-            told.event.set()
+            told.end()
 
     def settled(self, row: Outgoing) -> None:
         """Tell whoever still waits for a message that it is settled by now, however that became known.
@@ -132,9 +136,16 @@ class Sending:
         self._health.require()
         message_id = self._drafting.message_id(submission)
         # Before it is queued: some refusals come without anything being waited for.
-        with self._told(message_id) as told:
+        told = _Told()
+        waiting = self._waiting.setdefault(message_id, [])
+        waiting.append(told)
+        try:
             queued = await self._queued(message_id, submission, command=command)
             return await self._reached(queued, told)
+        finally:
+            waiting.remove(told)
+            if not waiting:
+                self._waiting.pop(message_id, None)
 
     async def require_allowed(self, key: str) -> None:
         """Judge whether this session may write to another one now; nothing is queued.
@@ -151,7 +162,8 @@ class Sending:
     ) -> "asyncio.Future[Outgoing]":
         """Give a message its place in line; the future ends with its row once that is committed."""
         # Up to the commit's place in line, so that the order is that of the calls.
-        async with self._lanes.lane(submission.target):
+        await self._lanes.enter(submission.target)
+        try:
             recipient = await self._resolved(submission, command=command)
             draft = await self._drafting.draft(message_id, submission, recipient)
             hold = await self._authority.share()
@@ -160,6 +172,8 @@ class Sending:
             except BaseException:
                 hold.release()
                 raise
+        finally:
+            self._lanes.leave(submission.target)
 
     async def _resolved(self, submission: Submission, *, command: bool) -> Recipient:
         if command:
@@ -197,7 +211,7 @@ class Sending:
         if queued.new:
             self._carrier.begin(row.message_id)
         self._evidenced(queued.evidenced)
-        if row.receipt.state == PENDING and not self._routes.has(row):
+        if row.receipt.state == PENDING and (queued.new or not self._routes.has(row)):
             self._routes.add(row)
         return row
 
@@ -213,24 +227,15 @@ class Sending:
         file = read_session_file(self._layout, key)
         return Party(key, file.role if file else None, file.kind if file else None)
 
-    @contextmanager
-    def _told(self, message_id: str) -> Iterator[_Told]:
-        """Give what is told the first progress of a message."""
-        told = _Told()
-        waiting = self._waiting.setdefault(message_id, [])
-        waiting.append(told)
-        try:
-            yield told
-        finally:
-            waiting.remove(told)
-            if not waiting:
-                self._waiting.pop(message_id, None)
-
     async def _reached(self, queued: "asyncio.Future[Outgoing]", told: _Told) -> Sent:
         # The wait is begun while the disk is busy with the commit. Afterwards this task would stand in the
         # way of the processor that the recipient needs.
         queued.add_done_callback(told.look)
-        await first_of(told.event, self._clock, SEND_WAIT_MS / 1000)
+        call_off = self._clock.after(SEND_WAIT_MS / 1000, told.end)
+        try:
+            await told.over
+        finally:
+            call_off()
         row = await queued
         progress = told.progress
         if row.receipt.state != PENDING or progress is None:

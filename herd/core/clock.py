@@ -6,6 +6,7 @@ timed. `FakeClock` ships here and obeys the same contract.
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -40,6 +41,15 @@ class Clock(Protocol):
         so it may end late by that much: whoever has a deadline asks `elapsed` afterwards.
         """
 
+    def after(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        """Have something called in the running event loop once a sleep of so long would end.
+
+        It costs a fraction of a task that sleeps, so it is for waits that nearly always end sooner.
+
+        Returns:
+            What calls it off: it is not called any more then; too late, or again: nothing.
+        """
+
 
 class SystemClock:
     """The kernel's clocks."""
@@ -62,6 +72,27 @@ class SystemClock:
             # The loop rounds its deadlines to its own resolution and may call a little early.
             if self.elapsed() >= end:
                 return
+
+    def after(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        """See `Clock.after`."""
+        import asyncio  # see `sleep`
+
+        loop, end = asyncio.get_running_loop(), self.elapsed() + seconds
+        timer: asyncio.TimerHandle
+
+        def due() -> None:
+            nonlocal timer
+            left = end - self.elapsed()
+            if left > 0:  # see `sleep`
+                timer = loop.call_later(left, due)
+            else:
+                call()
+
+        def call_off() -> None:
+            timer.cancel()  # the one that runs now
+
+        timer = loop.call_later(seconds, due)
+        return call_off
 
 
 class FakeClock:
@@ -109,6 +140,16 @@ class FakeClock:
         finally:
             self._sleepers.pop(sleeper, None)
 
+    def after(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        """Call it once `advance` has moved this clock by `seconds`; see `Clock.after`."""
+        import asyncio  # see SystemClock.sleep
+
+        async def slept() -> None:
+            await self.sleep(seconds)
+            call()
+
+        return asyncio.ensure_future(slept()).cancel
+
     def advance(self, seconds: float) -> None:
         """Move both times on and end the sleeps that are due, the earliest first.
 
@@ -154,27 +195,18 @@ async def first_of(event: "asyncio.Event", clock: Clock, seconds: float) -> bool
 
     if event.is_set():
         return True
-    sleeping = asyncio.ensure_future(clock.sleep(seconds))
     # The caller itself waits for the event, so that it goes on in the next turn of the loop.
     try:
         async with asyncio.timeout(None) as bound:
-            waits = True
-
-            def end(_: "asyncio.Future[None]") -> None:
-                # It may have been on its way already when the event came, and a bound that is over takes no
-                # other time any more.
-                if waits:
-                    bound.reschedule(asyncio.get_running_loop().time())
-
-            sleeping.add_done_callback(end)
+            now = asyncio.get_running_loop().time()
+            # Called off inside: a bound that is over takes no other time any more.
+            call_off = clock.after(seconds, lambda: bound.reschedule(now))
             try:
                 await event.wait()
             finally:
-                waits = False
+                call_off()
     except TimeoutError:
         pass
-    finally:
-        sleeping.cancel()
     return event.is_set()
 
 

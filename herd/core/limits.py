@@ -198,6 +198,9 @@ HEALTH_SOONEST_MS = 100
 HEALTH_RETRY_MS = 1_000
 """Milliseconds before an unhealthy coordinator first tries to write its state again."""
 
+OBJECTS_BEFORE_COLLECTION = 10_000
+"""Objects made and not freed again after which a coordinator's process looks for garbage in cycles."""
+
 SENT_TOGETHER = 64
 """Messages to one recipient that travel in one request, at most; fewer where a frame holds fewer."""
 

@@ -17,13 +17,18 @@ from herd.mail.conversations import reply_came
 from herd.mail.counter import next_cursor
 from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, Receipt, advanced
 from herd.mail.shown import Shown
-from herd.mail.wire import Envelope, digest_of
+from herd.mail.wire import Envelope, as_json, digest_of
 
 _COLUMNS = (
     "sequence, sender_key, message_id, recipient, digest, sender, content, topic, reply_to, correlation_id,"
     " conversation_id, depth, no_reply_needed, created_at, handovers, evidence, owed, state, cursor,"
     " accepted_at, delivered_at, replied_at, outcome, run, instance_id, lifetime_ms, since, parts,"
     " stripped"
+)
+
+_SPAN = (
+    "SELECT 1 + (SELECT sequence FROM inbox WHERE state = 'accepted' ORDER BY sequence DESC LIMIT 1)"
+    " - (SELECT sequence FROM inbox WHERE state = 'accepted' ORDER BY sequence LIMIT 1)"
 )
 
 _WAITING = f"SELECT {_COLUMNS} FROM inbox WHERE state = 'accepted' ORDER BY sequence"
@@ -126,7 +131,7 @@ def accept(
         if known.digest != digest:
             raise MessageIdConflict(f"message {envelope.message_id} was accepted before with other content")
         return Acceptance(known.receipt._replace(custody_id=custody_id), new=False)
-    if waiting(connection) >= admission.limits.inbox_messages:
+    if _is_full(connection, admission.limits.inbox_messages):
         raise QueueFull(
             f"{admission.limits.inbox_messages} messages wait to be read there already",
             retry_after_ms=RETRY_WHEN_FULL_MS,
@@ -257,6 +262,13 @@ def settle(connection: sqlite3.Connection, sequence: int, cursor: int) -> None:
     connection.execute("UPDATE inbox SET owed = 0 WHERE sequence = ? AND cursor = ?", (sequence, cursor))
 
 
+def _is_full(connection: sqlite3.Connection, inbox_messages: int) -> bool:
+    # No more can wait than there are numbers from the first to the last that does: told by two look-ups,
+    # where a count takes longer the more there are.
+    span = connection.execute(_SPAN).fetchone()[0]
+    return span is not None and span >= inbox_messages and waiting(connection) >= inbox_messages
+
+
 def _insert(
     connection: sqlite3.Connection,
     envelope: Envelope,
@@ -275,7 +287,7 @@ def _insert(
             envelope.message_id,
             envelope.to,
             digest,
-            json.dumps(sender._asdict(), ensure_ascii=False, separators=(",", ":")),
+            as_json(sender._asdict()),
             envelope.content,
             envelope.topic,
             envelope.reply_to,

@@ -19,7 +19,7 @@ from herd.core.errors import (
 from herd.mail.conversations import reply_was_accepted
 from herd.mail.counter import next_cursor
 from herd.mail.receipts import PENDING, REJECTED, Receipt, advanced, merged
-from herd.mail.wire import Conversation, Envelope, Sender
+from herd.mail.wire import Conversation, Envelope, Sender, as_json
 
 _COLUMNS = (
     "position, message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
@@ -111,7 +111,7 @@ def enqueued(connection: sqlite3.Connection, row: Outgoing) -> Enqueued:
         row.recipient,
         row.recipient_key,
         row.digest,
-        json.dumps(row.sender, ensure_ascii=False, separators=(",", ":")),
+        as_json(row.sender),
         row.content,
         row.topic,
         row.reply_to,

@@ -5,9 +5,8 @@ before it are in custody, and none behind it, so that none overtakes it. Here ar
 shapes of `peer.sendMany`; who asks and who answers is told elsewhere.
 """
 
-import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from herd.core.errors import HerdError, InvalidParams, InvalidRpc, from_wire
@@ -15,7 +14,7 @@ from herd.core.limits import SENT_TOGETHER
 from herd.mail import inbox
 from herd.mail.inbox import Acceptance, Admission, Sender
 from herd.mail.receipts import Receipt
-from herd.mail.wire import Envelope, Wire, checked, read_envelope, read_receipt, receipt_to_wire
+from herd.mail.wire import Envelope, Wire, checked, read_envelope, read_receipt, receipt_to_wire, size_of
 
 _REQUEST_BYTES = 128
 """Bytes of a request's frame around its envelopes, at most; it has some 80."""
@@ -64,14 +63,19 @@ def accept_in_order(
     return Taken(tuple(accepted))
 
 
-def fitting(envelopes: Sequence[Envelope], frame_bytes: int) -> Sequence[Envelope]:
-    """Give the first of these, as many as one request in one frame holds; one at least."""
+def fitting(envelopes: Iterable[Envelope], frame_bytes: int) -> list[Envelope]:
+    """Give the first of these, as many as one request in one frame holds; one at least.
+
+    No more of them are made than it takes to find that out.
+    """
     left = frame_bytes - _REQUEST_BYTES
-    for count, envelope in enumerate(envelopes):
-        left -= len(json.dumps(envelope.to_wire(), ensure_ascii=False, separators=(",", ":")).encode()) + 1
-        if left < 0:
-            return envelopes[: max(count, 1)]
-    return envelopes
+    going: list[Envelope] = []
+    for envelope in envelopes:
+        left -= size_of(envelope) + 1
+        if left < 0 and going:
+            return going
+        going.append(envelope)
+    return going
 
 
 def read_envelopes(params: Mapping[str, Any]) -> list[Envelope]:

@@ -37,7 +37,15 @@ class PatientClock(SystemClock):
 
     async def sleep(self, seconds: float) -> None:
         """See `Clock.sleep`."""
-        await super().sleep(IN_TIME_S if seconds == SEND_WAIT_MS / 1000 else seconds)
+        await super().sleep(_patient(seconds))
+
+    def after(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        """See `Clock.after`."""
+        return super().after(_patient(seconds), call)
+
+
+def _patient(seconds: float) -> float:
+    return IN_TIME_S if seconds == SEND_WAIT_MS / 1000 else seconds
 
 
 def opening_of(layout: Layout, session: SessionName, **chosen: Any) -> Opening:

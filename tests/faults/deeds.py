@@ -16,7 +16,7 @@ from typing import Any
 
 import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401 - as below
 import filelock  # noqa: F401 - as below
-import uuid_utils.compat  # noqa: F401 - imported at the first send, and here before any fork
+import uuid_utils  # noqa: F401 - imported at the first send, and here before any fork
 
 from assignments.worktrees.fake import FakeTopology
 from herd.coordinator.adapter_api import AdapterApi, Settled

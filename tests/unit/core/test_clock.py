@@ -86,6 +86,32 @@ class TestEveryClock:
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, 5)
 
+    async def test_what_is_to_be_called_is_called_once_and_never_before_its_time(self, clock, running):
+        called, start = asyncio.Event(), clock.elapsed()
+        calls = []
+
+        def call():
+            calls.append(clock.elapsed())
+            called.set()
+
+        clock.after(0.01, call)
+        async with running:
+            await asyncio.wait_for(called.wait(), 5)
+            await clock.sleep(0.01)
+
+        assert len(calls) == 1
+        assert calls[0] >= start + 0.01 - 1e-9
+
+    async def test_what_was_called_off_is_not_called(self, clock, running):
+        calls = []
+        call_off = clock.after(0.01, lambda: calls.append("late"))
+        async with running:
+            call_off()
+            await clock.sleep(0.02)
+            call_off()
+
+        assert calls == []
+
 
 class TestSystemClock:
     def test_elapsed_counts_from_the_machines_start_with_its_suspended_time(self):
