@@ -353,8 +353,8 @@ METHODS: dict[str, Method] = {
         ("RECOVERY_REQUIRED",),
     ),
     "session.purge": Method(
-        "Removes the texts of all resolved mail; or one message that was not delivered, which becomes rejected "
-        "with the outcome `PURGED`. `herd purge` asks a person before the second.",
+        "Removes the texts of all resolved mail; or one message that was not delivered, which becomes "
+        "rejected with the outcome `PURGED`. `herd purge` asks a person before the second.",
         {"message_id": "the undelivered message; left out for all that is resolved"},
         (
             Result(
