@@ -204,6 +204,12 @@ OBJECTS_BEFORE_COLLECTION = 10_000
 SENT_TOGETHER = 64
 """Messages to one recipient that travel in one request, at most; fewer where a frame holds fewer."""
 
+RATE_SENDERS = 4_096
+"""Senders whose rate one coordinator remembers; of another one the inbox tells what it sent last."""
+
+RATE_ROWS = 1_024
+"""Newest messages of an inbox from which the rate of a sender is told that is not remembered."""
+
 SETTLED_TOGETHER_MS = 10
 """Milliseconds for which a receipt may wait to be written down with those of the messages behind it."""
 

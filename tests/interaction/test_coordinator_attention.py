@@ -9,8 +9,9 @@ from herd.coordinator.attention import Arrival
 from herd.core.clock import FakeClock
 from herd.core.config import IDLE_NOTIFY
 from herd.core.errors import RecoveryRequired
-from herd.core.limits import DEFAULT_LIMITS, WAKE_OPEN_S, WAKES_COUNTED_S
+from herd.core.limits import WAKE_OPEN_S, WAKES_COUNTED_S
 from herd.mail.steps import COMMIT_BEFORE, HANDOVER_AFTER
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, running, until
 from tests.fakes.listening import Listening, drained, looked
 from tests.fakes.raw_peer import RawPeer
@@ -228,7 +229,7 @@ async def test_what_could_not_be_answered_any_more_wakes_nobody(layout, bob, ear
 
 @pytest.mark.requirement("H-inbox-12")
 async def test_the_wakes_of_an_hour_are_bounded(layout, alice):
-    clock, limits = FakeClock(), DEFAULT_LIMITS._replace(wakes_per_hour=3)
+    clock, limits = FakeClock(), UNHURRIED._replace(wakes_per_hour=3)
     async with running(layout, BOB, clock=clock, limits=limits) as bob:
         ear = Listening(bob)
         await alice.sees(bob)

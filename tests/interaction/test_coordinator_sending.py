@@ -22,12 +22,12 @@ from herd.core.errors import (
     UnsafeEndpoint,
     UnsupportedProtocol,
 )
-from herd.core.limits import DEFAULT_LIMITS
 from herd.mail.steps import COMMIT_BEFORE, OUTBOX_AFTER, OUTBOX_BEFORE, SEND_BEFORE
 from herd.presence.record import decode, encode
 from herd.presence.session_file import SessionFile, write_session_file
 from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied, Unverified
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, content_of, running, until, until_async
 from tests.fakes.raw_peer import Key, RawPeer
 from tests.fakes.records import LEAD, layout_at, put, session_of
@@ -728,7 +728,7 @@ async def test_a_socket_that_does_not_prove_the_record_gets_no_message(layout, a
 @pytest.mark.parametrize("how", ["hangs", "refuses", "absent", "half a handshake"])
 async def test_a_socket_that_does_not_answer_keeps_the_message_and_its_file(layout, how):
     raw = RawPeer(BOB)
-    limits = DEFAULT_LIMITS._replace(handshake_ms=50)
+    limits = UNHURRIED._replace(handshake_ms=50)
     async with running(layout, ALICE, limits=limits, clock=SystemClock()) as alice:
         if how in {"hangs", "half a handshake"}:
             async with raw.listening(layout) as server:
@@ -850,7 +850,7 @@ async def test_a_record_that_changed_while_a_call_waited_for_another_is_read_aga
 
 @pytest.mark.requirement("A-limits-05")
 async def test_a_connection_more_takes_the_place_of_the_idle_one_unused_for_longest(layout):
-    limits = DEFAULT_LIMITS._replace(connections=2)
+    limits = UNHURRIED._replace(connections=2)
     peers = [running(layout, session) for session in (BOB, CAROL, DAVE)]
     async with (
         running(layout, ALICE, limits=limits) as alice,
@@ -867,7 +867,7 @@ async def test_a_connection_more_takes_the_place_of_the_idle_one_unused_for_long
 
 @pytest.mark.requirement("A-limits-05")
 async def test_more_calls_at_once_than_connections_never_open_more(layout):
-    limits = DEFAULT_LIMITS._replace(connections=2, handshake_ms=60_000, acknowledgement_ms=60_000)
+    limits = UNHURRIED._replace(connections=2, handshake_ms=60_000, acknowledgement_ms=60_000)
     raws = [RawPeer(session_of(number, "pi")) for number in range(10, 15)]
     async with running(layout, ALICE, limits=limits) as alice, AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(raw.listening(layout)) for raw in raws]
