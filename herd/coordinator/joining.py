@@ -245,6 +245,7 @@ class Joined(ABC):
             self.routes,
             self.thread,
             evidenced=self.delivery.settled,
+            limits=opening.limits,
             clock=opening.clock,
             step=opening.step,
         )

@@ -204,6 +204,9 @@ OBJECTS_BEFORE_COLLECTION = 10_000
 SENT_TOGETHER = 64
 """Messages to one recipient that travel in one request, at most; fewer where a frame holds fewer."""
 
+RECEIPT_ROOM_BYTES = 2_048
+"""Bytes of a mailbox set aside for what will be written about one message whose last receipt is to come."""
+
 RATE_SENDERS = 4_096
 """Senders whose rate one coordinator remembers; of another one the inbox tells what it sent last."""
 

@@ -18,6 +18,7 @@ from herd.mail.counter import next_cursor
 from herd.mail.rates import Rates
 from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, Receipt, advanced
 from herd.mail.shown import Shown
+from herd.mail.storage import require_room
 from herd.mail.wire import Envelope, as_json, digest_of
 
 _COLUMNS = (
@@ -123,7 +124,8 @@ def accept(
     Raises:
         CustodyChanged: the message may have reached another mailbox than this one.
         MessageIdConflict: the id is known from this sender with other content.
-        QueueFull: too many messages wait to be delivered; a duplicate is answered all the same.
+        QueueFull: too many messages wait to be delivered, or the mailbox takes up too much; a duplicate is
+            answered all the same.
         RateLimited: the sender hands in too many at once; a duplicate costs it nothing.
     """
     custody_id, now_ms = admission.custody_id, admission.now.wall_ms
@@ -140,6 +142,7 @@ def accept(
             f"{admission.limits.inbox_messages} messages wait to be read there already",
             retry_after_ms=RETRY_WHEN_FULL_MS,
         )
+    require_room(connection, admission.limits, len(envelope.content.encode()))
     # Behind all other checks, since the rate counts what is taken.
     rates = Rates(admission.limits) if admission.rates is None else admission.rates
     rates.take(connection, sender.key, admission.now)

@@ -9,7 +9,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from herd.mail.wire import Envelope
 from herd.presence.session_file import read_session_file
 from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied, Unverified, Verdict
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, PatientClock, Running, running, until
 from tests.fakes.mail import ALICE, BOB, CAROL, NOW, envelope, inside, outgoing, sender, started_once, target
 from tests.fakes.records import layout_at
@@ -254,6 +255,26 @@ async def test_a_full_inbox_refuses_what_is_new_and_answers_what_it_knows(custod
     await custody.bob(lambda connection: inbox.count_handovers(connection, [1], NOW))
     await custody.bob(lambda connection: inbox.confirm(connection, [1], "hook", NOW))
     assert (await custody.accept("m-33")).state == ACCEPTED
+
+
+@pytest.mark.requirement("A-limits-06", "A-limits-20", "A-limits-21", "A-custody-07")
+async def test_a_mailbox_that_would_take_up_too_much_refuses_what_is_new_and_still_writes_receipts(
+    custody: Custody,
+):
+    await custody.choose(limits=UNHURRIED._replace(inbox_messages=1_000, storage_bytes=200_000))
+    receipts: list[Receipt] = []
+    with suppress(QueueFull):
+        while True:
+            receipts.append(await custody.accept(f"m-{len(receipts)}", "x" * 5_000))
+    assert len(receipts) > 3
+
+    refusal = await custody.refused(QueueFull, "m-new", content="x" * 5_000)
+    assert refusal.details["retry_after_ms"] > 0
+    assert await custody.accept("m-1", "x" * 5_000) == receipts[1]
+    sequences = [row.sequence for row in await custody.waiting()]
+    await custody.bob(lambda connection: inbox.count_handovers(connection, sequences))
+    changed = await custody.bob(lambda connection: inbox.confirm(connection, sequences, "hook", NOW))
+    assert len(changed) == len(receipts)
 
 
 @pytest.mark.requirement("A-limits-03")

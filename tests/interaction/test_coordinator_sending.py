@@ -4,7 +4,7 @@ import asyncio
 import os
 import sqlite3
 import uuid
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
@@ -18,6 +18,7 @@ from herd.core.errors import (
     InvalidReply,
     MessageIdConflict,
     MessageTooLarge,
+    QueueFull,
     RecoveryRequired,
     UnsafeEndpoint,
     UnsupportedProtocol,
@@ -606,6 +607,25 @@ async def test_a_full_recipient_is_tried_again_no_sooner_than_it_asked_for(layou
         assert not coming.done()
         clock.advance(0.001)
         connection.accept(await coming)
+
+
+@pytest.mark.requirement("A-limits-06", "A-limits-20", "A-limits-21")
+async def test_a_send_that_would_take_up_too_much_is_refused_and_what_was_sent_goes_on(layout):
+    limits = UNHURRIED._replace(inbox_messages=1_000, storage_bytes=200_000)
+    async with running(layout, ALICE, limits=limits) as alice, running(layout, BOB) as bob:
+        await alice.sees(bob)
+        sent: list[str] = []
+        with suppress(QueueFull):
+            while True:
+                sent.append((await alice.send(bob, "x" * 5_000))["message_id"])
+
+        assert len(sent) > 3
+        refusal = await refused(alice.send(bob, "x" * 5_000), QueueFull)
+        assert refusal.details["retry_after_ms"] > 0
+        assert [row.message_id for row in await alice.outgoing()] == sent
+        given = (await bob.read())["messages"]
+        await bob.ask("confirm", message_ids=[one["message_id"] for one in given], evidence="a test")
+        await alice.until_state(sent[0], "delivered")
 
 
 @pytest.mark.requirement("H-inbox-06", "A-receipts-08")
