@@ -63,6 +63,7 @@ class Context(NamedTuple):
             host_pid=host[0],
             host_start=host[1],
             idle=self.settings.idle,
+            on_restart=self.settings.on_restart,
         )
 
 

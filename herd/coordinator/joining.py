@@ -198,6 +198,7 @@ class Joined(ABC):
             self.mailbox,
             self.health,
             self.delivery.is_free,
+            self.delivery.is_held_back,
             self.thread,
             self.tasks,
             clock=clock,
