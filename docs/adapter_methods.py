@@ -376,7 +376,7 @@ METHODS: dict[str, Method] = {
         "Tells what is known of a message that this session sent. Where more may be known to the recipient's "
         "mailbox it is asked first.",
         {"message_id": "as `session.send` gave it"},
-        _RECEIPT,
+        (*_RECEIPT, _sometimes("hint", "what follows from the last refusal, while it is pending")),
         ("UNKNOWN_TARGET", "RECOVERY_REQUIRED"),
     ),
     "session.cancel": Method(

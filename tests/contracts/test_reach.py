@@ -272,7 +272,7 @@ async def test_a_mailbox_that_would_take_up_too_much_refuses_what_is_new_and_sti
     assert refusal.details["retry_after_ms"] > 0
     assert await custody.accept("m-1", "x" * 5_000) == receipts[1]
     sequences = [row.sequence for row in await custody.waiting()]
-    await custody.bob(lambda connection: inbox.count_handovers(connection, sequences))
+    await custody.bob(lambda connection: inbox.count_handovers(connection, sequences, NOW))
     changed = await custody.bob(lambda connection: inbox.confirm(connection, sequences, "hook", NOW))
     assert len(changed) == len(receipts)
 

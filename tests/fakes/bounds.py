@@ -6,4 +6,6 @@ its own.
 
 from herd.core.limits import DEFAULT_LIMITS
 
-UNHURRIED = DEFAULT_LIMITS._replace(rate_per_second=1_000_000, rate_burst=1_000_000)
+UNHURRIED = DEFAULT_LIMITS._replace(
+    rate_per_second=1_000_000, rate_burst=1_000_000, storage_bytes=1_000_000_000
+)

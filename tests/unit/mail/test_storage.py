@@ -8,7 +8,7 @@ import pytest
 
 from herd.core.errors import QueueFull
 from herd.core.limits import DEFAULT_LIMITS, RECEIPT_ROOM_BYTES, TEXT_BYTES
-from herd.mail import inbox, outbox, storage
+from herd.mail import inbox, outbox, retention, storage
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REPLIED
 from tests.fakes.bounds import UNHURRIED
 from tests.fakes.mail import (
@@ -101,12 +101,14 @@ def test_a_full_mailbox_has_room_for_everything_that_is_still_to_be_written_in_i
             )
             assert row.receipt.state == state
     for number, row in enumerate(inbox.undelivered(connection)):
-        inbox.count_handovers(connection, [row.sequence])
+        inbox.count_handovers(connection, [row.sequence], NOW)
         if number % 2:
             (changed,) = inbox.confirm(connection, [row.sequence], LONGEST, NOW)
         else:
             changed = inbox.refuse(connection, row.sequence, "E" * 64, NOW)
         inbox.settle(connection, row.sequence, changed.receipt.cursor)
+
+    retention.note_resolved(connection, admission().now)
 
     assert storage.unresolved(connection) == 0
     assert storage.used(connection) <= ROOM
