@@ -208,7 +208,7 @@ RECEIPT_ROOM_BYTES = 2_048
 """Bytes of a mailbox set aside for what will be written about one message whose last receipt is to come."""
 
 RATE_SENDERS = 4_096
-"""Senders whose rate one coordinator remembers; of another one the inbox tells what it sent last."""
+"""Number of senders whose rate one coordinator remembers; of another the inbox tells what it sent last."""
 
 RATE_ROWS = 1_024
 """Newest messages of an inbox from which the rate of a sender is told that is not remembered."""
