@@ -26,7 +26,8 @@ _ROW_BYTES = 256
 
 def used(connection: sqlite3.Connection) -> int:
     """Give the bytes of the pages that hold something, those of this transaction included."""
-    return (_pragma(connection, "page_count") - _pragma(connection, "freelist_count")) * _page(connection)
+    pages = _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
+    return pages * _pragma(connection, "page_size")
 
 
 def unresolved(connection: sqlite3.Connection) -> int:
@@ -47,20 +48,17 @@ def require_room(connection: sqlite3.Connection, limits: Limits, adding: int) ->
     Raises:
         QueueFull: the mailbox would take up more than `storage_bytes`; nothing was changed.
     """
-    now = used(connection)
-    wanted = now + adding + _FIELD_BYTES + _SPLIT_PAGES * _page(connection) + RECEIPT_ROOM_BYTES
-    # There cannot be more rows than the bytes in use have room for: in most mailboxes nothing is counted.
-    if wanted + now // _ROW_BYTES * RECEIPT_ROOM_BYTES <= limits.storage_bytes:
+    page = _pragma(connection, "page_size")
+    beside = adding + _FIELD_BYTES + _SPLIT_PAGES * page + RECEIPT_ROOM_BYTES
+    # There cannot be more rows than the file has room for: in most mailboxes nothing more is asked.
+    whole = _pragma(connection, "page_count") * page
+    if whole + beside + whole // _ROW_BYTES * RECEIPT_ROOM_BYTES <= limits.storage_bytes:
         return
-    if wanted + unresolved(connection) * RECEIPT_ROOM_BYTES > limits.storage_bytes:
+    if used(connection) + beside + unresolved(connection) * RECEIPT_ROOM_BYTES > limits.storage_bytes:
         raise QueueFull(
             f"the mailbox has no room left within {limits.storage_bytes} bytes",
             retry_after_ms=RETRY_GREATEST_MS,
         )
-
-
-def _page(connection: sqlite3.Connection) -> int:
-    return _pragma(connection, "page_size")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
