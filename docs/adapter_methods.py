@@ -260,7 +260,7 @@ METHODS: dict[str, Method] = {
     ),
     "session.waiting": Method(
         "Shows what waits and changes nothing: no message is handed over, none becomes delivered.",
-        {},
+        {"review": 'whether a person asks, who is also shown what is held back by `on_restart = "review"`'},
         (
             Result("messages[].message_id", "what `reply_to` takes"),
             Result("messages[].from.target", "the verified sender"),
@@ -277,7 +277,15 @@ METHODS: dict[str, Method] = {
             Result("unreadable[]", "the ids of messages whose stored record does not parse"),
             Result("more", "whether more waits than is shown"),
             _sometimes("set_aside[]", "the ids of those given twice in vain, which wait for a person"),
+            _sometimes("held_back", "how many wait until a person lets them through"),
         ),
+        ("RECOVERY_REQUIRED",),
+    ),
+    "session.let_through": Method(
+        'A person has looked at the mail that `on_restart = "review"` holds back, and it is handed over from '
+        "now on like any other. `herd inbox --session TARGET --accept` calls it, and no host does.",
+        {},
+        (Result("let_through", "how many were held back"),),
         ("RECOVERY_REQUIRED",),
     ),
     "session.drain": Method(
@@ -295,7 +303,8 @@ METHODS: dict[str, Method] = {
     ),
     "session.subscribe": Method(
         "Tells this connection from now on whenever a message waits for the host, by the notification "
-        "`peer_update` with `unread`, a count, and `wake`: whether an idle session may be woken now. What "
+        "`peer_update` with `unread`, a count, and `wake`: whether an idle session may be woken now. "
+        "`held_back` is there where some wait until a person lets them through, and counts those. What "
         "waits already is told at once. It is begun again after `session.bind`.",
         {},
         (Result("notice", "the fixed words by which an idle session is woken"),),
@@ -367,7 +376,7 @@ METHODS: dict[str, Method] = {
         "Tells what is known of a message that this session sent. Where more may be known to the recipient's "
         "mailbox it is asked first.",
         {"message_id": "as `session.send` gave it"},
-        _RECEIPT,
+        (*_RECEIPT, _sometimes("hint", "what follows from the last refusal, while it is pending")),
         ("UNKNOWN_TARGET", "RECOVERY_REQUIRED"),
     ),
     "session.cancel": Method(

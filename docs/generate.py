@@ -21,7 +21,7 @@ from docs.markdown import Undocumented, page, table
 from docs.message_states import message_states_page
 from docs.tools import tools_page
 from herd.core.choices import RANGES
-from herd.core.config import IDLE_AUTO, IDLE_NOTIFY
+from herd.core.config import IDLE_AUTO, IDLE_NOTIFY, RESTART_DELIVER, RESTART_REVIEW
 from herd.core.errors import BY_CODE, EXIT_STATUSES, HerdError
 from herd.core.limits import DEFAULT_LIMITS, SETTING_GREATEST
 
@@ -127,7 +127,17 @@ _IDLE = (
     "no turn."
 )
 
-_SETTINGS = (("`idle`", f"`{IDLE_AUTO}`", _IDLE),)
+_ENABLED = "Whether sessions may communicate at all; where not, every call is refused and nothing is made."
+_ON_RESTART = (
+    f"What becomes of mail that waits when a session in a host starts: `{RESTART_DELIVER}` hands it over, "
+    f"`{RESTART_REVIEW}` holds it back until a person has said yes by `herd inbox --session TARGET --accept`."
+)
+
+_SETTINGS = (
+    ("`enabled`", "`true`", _ENABLED),
+    ("`idle`", f"`{IDLE_AUTO}`", _IDLE),
+    ("`on_restart`", f"`{RESTART_DELIVER}`", _ON_RESTART),
+)
 
 
 def config_page() -> str:
@@ -135,6 +145,7 @@ def config_page() -> str:
     overridable, _ = bounds_in(LIMITS_SOURCE.read_text(encoding="utf-8"))
     rows = [(f"`{b.name}`", b.value, unit_of(b.name), b.meaning) for b in overridable]
     example = [f"{name} = {value}" for name, value in DEFAULT_LIMITS._asdict().items()]
+    chosen = ["enabled = true", f'idle = "{IDLE_AUTO}"', f'on_restart = "{RESTART_DELIVER}"']
     return page(
         "Settings",
         "Settings are read from `$XDG_CONFIG_HOME/herd/config.toml` (`~/.config/herd/config.toml` where that "
@@ -148,7 +159,7 @@ def config_page() -> str:
         table(("key", "default", "unit", "meaning"), rows),
         "## Example",
         "Every key with its default:",
-        "\n".join(["```toml", f'idle = "{IDLE_AUTO}"', "", "[limits]", *example, "```"]),
+        "\n".join(["```toml", *chosen, "", "[limits]", *example, "```"]),
     )
 
 

@@ -56,7 +56,7 @@ miss a step: one receipt may take its row from `pending` to `replied`."""
 _SEEN = """\
 - `session.send` and `herd send` say `queued` for a message that is `pending`, and its state otherwise.
 - `session.status` and `herd status` give the receipt. For a pending message that was refused in passing,
-  `outcome` is the code of the last refusal.
+  `outcome` is the code of the last refusal, and `hint` says what follows from it.
 - `session.read` and `herd inbox` give the receipts that have changed since they were last told.
 
 `outcome` of a rejected message is the code of the refusal, one of [errors](errors.md), or `CANCELLED` where

@@ -8,7 +8,7 @@ from herd.cli.arguments import as_text
 from herd.cli.caller import Caller, find_caller, process_tree
 from herd.core import config
 from herd.core.config import Settings
-from herd.core.errors import InvalidParams
+from herd.core.errors import CommunicationDisabled, InvalidParams
 from herd.core.identity import SessionName
 from herd.core.paths import Layout, layout_below, open_layout
 from herd.presence.record import Record
@@ -63,6 +63,7 @@ class Context(NamedTuple):
             host_pid=host[0],
             host_start=host[1],
             idle=self.settings.idle,
+            on_restart=self.settings.on_restart,
         )
 
 
@@ -73,10 +74,12 @@ def open_context(*, make: bool = False) -> Context:
         make: Make the folder of this machine at once where it is not there; else `Context.caller` makes it.
 
     Raises:
+        CommunicationDisabled: a person switched Herd off; nothing was looked at.
         HerdError: a setting or a folder is not usable; the message names it.
     """
     environ = config.environment()
     settings = config.load(environ)
+    require_enabled(settings)
     if as_text(settings.home) != settings.home:
         # It stands in records, which every process has to read alike.
         raise InvalidParams(
@@ -87,6 +90,16 @@ def open_context(*, make: bool = False) -> Context:
     if make or not _is_absent(layout.root):
         layout = open_layout(settings.home)
     return Context(environ, settings, layout, Registry(layout))
+
+
+def require_enabled(settings: Settings) -> None:
+    """Check that sessions may communicate at all.
+
+    Raises:
+        CommunicationDisabled: they may not.
+    """
+    if not settings.enabled:
+        raise CommunicationDisabled(f"Herd is switched off: {settings.config_file} has `enabled = false`")
 
 
 def _is_absent(root: str) -> bool:

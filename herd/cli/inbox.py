@@ -12,12 +12,14 @@ from herd.cli.calling import Call, ask, calling
 from herd.cli.context import Context, open_context
 from herd.cli.options import add_as, add_session
 from herd.cli.sleeping import waiting_in
-from herd.core.errors import InvalidParams, NoSession
+from herd.core.errors import CapabilityDenied, InvalidParams, NoSession, PeerOffline
 from herd.core.identity import TERMINAL
 from herd.core.limits import CONFIRM_MESSAGES, READ_WAIT_MS
 from herd.core.text import printable
 from herd.mail.header import shown_to_person
 from herd.presence.registry import names_of
+
+LET_THROUGH = "at a terminal of your own: `herd inbox --session TARGET --accept`"
 
 HELP = "read the messages that came"
 DESCRIPTION = "Read what came to this session. What was shown counts as delivered."
@@ -39,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--look", action="store_true", help="show what waits; nothing counts as delivered by it"
     )
+    parser.add_argument(
+        "--accept",
+        action="store_true",
+        help="with --session: let through what was held back at that session's start (on_restart = review)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,7 +53,11 @@ def run(options: argparse.Namespace) -> int:
     wait_s = options.wait or 0.0
     if not wait_s >= 0:  # which "nan" is not either
         raise InvalidParams("--wait takes a number of seconds of at least 0")
+    if options.accept and options.other is None:
+        raise InvalidParams("--accept goes with --session TARGET: the session whose mail you let through")
     context = open_context()
+    if options.accept:
+        return _accept(context, options)
     if options.other is not None or options.look:
         if wait_s or options.message is not None:
             raise InvalidParams("--session and --look show what waits, and take neither --wait nor --message")
@@ -66,10 +77,32 @@ def _waiting(context: Context, options: argparse.Namespace) -> dict[str, Any]:
     if options.other is None:
         return ask(context, context.caller(options.as_name), "session.waiting", {})
     target = exact_text(options.other)
-    running = [peer for peer in context.registry.listed() if target in names_of(peer)]
-    if running and _is_a_persons(context, options.as_name):
-        return ask(context, Caller(running[0].session, running[0]), "session.waiting", {})
+    running = _running(context, target)
+    if running is not None and _is_a_persons(context, options.as_name):
+        return ask(context, running, "session.waiting", {"review": True})
     return waiting_in(context, target)  # which says that an agent does not look into a running one
+
+
+def _accept(context: Context, options: argparse.Namespace) -> int:
+    """Show a person what waits for a session, and let through what was held back of it."""
+    target = exact_text(options.other)
+    if not _is_a_persons(context, options.as_name):
+        raise CapabilityDenied("only a person lets mail through to a session", hint=LET_THROUGH)
+    running = _running(context, target)
+    if running is None:
+        raise PeerOffline(f"{target} does not run, so nothing is held back", hint="Start that session first.")
+    with calling(context, running) as call:
+        _show_waiting(call("session.waiting", {"review": True}), as_json=options.json, accepts=True)
+        output.flush()
+        call("session.let_through", {})
+    return 0
+
+
+def _running(context: Context, target: str) -> Caller | None:
+    for peer in context.registry.listed():
+        if target in names_of(peer):
+            return Caller(peer.session, peer)
+    return None
 
 
 def _is_a_persons(context: Context, name: str | None) -> bool:
@@ -113,7 +146,7 @@ def _confirm(call: Call, answer: dict[str, Any]) -> None:
         call("session.confirm", {"message_ids": part, "evidence": "shown by herd inbox"})
 
 
-def _show_waiting(answer: dict[str, Any], *, as_json: bool) -> None:
+def _show_waiting(answer: dict[str, Any], *, as_json: bool, accepts: bool = False) -> None:
     if as_json:
         output.put_json(answer)
         return
@@ -123,7 +156,12 @@ def _show_waiting(answer: dict[str, Any], *, as_json: bool) -> None:
         output.put(f"message {printable(message_id)} is stored and cannot be read")
     if answer["more"]:
         output.put("more waits than is shown here")
-    if not answer["messages"] and not answer["unreadable"]:
+    held_back = answer.get("held_back", 0)
+    if held_back and accepts:
+        output.put(f"{held_back} held back until now: let through")
+    elif held_back:
+        output.put(f"{held_back} held back until a person lets them through: {LET_THROUGH}")
+    if not answer["messages"] and not answer["unreadable"] and not held_back:
         output.put("nothing waits")
 
 

@@ -13,8 +13,9 @@ from typing import Any
 from herd.cli.arguments import exact_text
 from herd.cli.context import Context, host_process, open_context, working_directory
 from herd.core.build import seal
-from herd.core.errors import InvalidParams, SessionHeld, UnsafeEndpoint
+from herd.core.errors import CommunicationDisabled, HerdError, InvalidParams, SessionHeld, UnsafeEndpoint
 from herd.core.identity import checked_session
+from herd.core.limits import DEFAULT_LIMITS
 
 HELP = "coordinate a session over standard input and output, for a host's extension"
 DESCRIPTION = (
@@ -36,9 +37,14 @@ def run(options: argparse.Namespace) -> int:
     if (options.host is None) != (options.session is None):
         raise InvalidParams("--host and --session are given together, or neither")
     _require_streams()
-    context = open_context(make=True)
+    try:
+        serving = serve(open_context(make=True), options)
+    except CommunicationDisabled as refusal:
+        if options.session is not None:
+            raise
+        serving = refuse(refusal)  # whoever starts it asks on its stdio, and has to be told there
     with suppress(asyncio.CancelledError):  # by a signal, after everything has ended in order
-        asyncio.run(serve(context, options))
+        asyncio.run(serving)
     return 0
 
 
@@ -86,6 +92,35 @@ async def serve(context: Context, options: argparse.Namespace) -> None:
         api.ended()
     finally:
         await binding.close()
+    if connection.fault is not None:
+        raise connection.fault
+
+
+async def refuse(refusal: HerdError) -> None:
+    """Answer every call with one refusal until the input ends; no session is bound and nothing is made.
+
+    Raises:
+        HerdError: a frame was malformed.
+    """
+    from herd.coordinator.adapter_api import AdapterApi, BindParams
+    from herd.coordinator.binding import Binding
+    from herd.coordinator.coordinator import Coordinator
+    from herd.core.signals import end_on_signals
+    from herd.mcp.tool_api import ToolApi
+    from herd.rpc.connection import Connection
+    from herd.rpc.stdio import stdio_streams
+
+    end_on_signals()
+    binding = Binding()
+    binding.refused(refusal)
+
+    async def bind(_: BindParams) -> Coordinator:
+        raise refusal
+
+    reader, writer = await stdio_streams()
+    served = ToolApi(AdapterApi(binding, bind), binding)
+    connection = Connection(reader, writer, served, limits=DEFAULT_LIMITS)
+    await connection.run()
     if connection.fault is not None:
         raise connection.fault
 

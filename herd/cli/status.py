@@ -61,3 +61,5 @@ def show(receipt: dict[str, Any], *, as_json: bool) -> None:
         minutes = receipt.get("undrained_minutes")
         why = ", waiting for the host" if minutes is None else f", undrained for {minutes} minutes"
     output.put(f"{receipt['message_id']}  to {receipt['to']}  {receipt['state']}{why}")
+    if "hint" in receipt:
+        output.put(f"  {receipt['hint']}")

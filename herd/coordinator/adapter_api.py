@@ -24,6 +24,7 @@ from herd.coordinator.adapter_params import (
     SendParams,
     TextParams,
     UpdateParams,
+    WaitingParams,
 )
 from herd.coordinator.delivery import Query
 from herd.coordinator.sending import Sent, Submission
@@ -216,11 +217,19 @@ class AdapterApi:
         await coordinator.delivery.confirm(self, params.message_ids, params.evidence)
         return {}
 
-    async def _waiting(self, coordinator: "Coordinator", _: Nothing) -> dict[str, Any]:
-        rows, unreadable, more = await coordinator.delivery.waiting()
-        set_aside = await coordinator.delivery.set_aside()
+    async def _waiting(self, coordinator: "Coordinator", params: WaitingParams) -> dict[str, Any]:
+        rows, unreadable, more = await coordinator.delivery.waiting(review=params.review)
         answer = {"messages": [shape_message(row) for row in rows], "unreadable": unreadable, "more": more}
-        return {**answer, "set_aside": set_aside} if set_aside else answer
+        optional: dict[str, Any] = {
+            "set_aside": await coordinator.delivery.set_aside(),
+            "held_back": await coordinator.delivery.held_back(),
+        }
+        return {**answer, **{field: value for field, value in optional.items() if value}}
+
+    async def _let_through(self, coordinator: "Coordinator", _: Nothing) -> dict[str, Any]:
+        count = await coordinator.delivery.held_back()
+        coordinator.delivery.let_through()
+        return {"let_through": count}
 
     async def _drain(self, coordinator: "Coordinator", params: DrainParams) -> dict[str, Any]:
         return (await coordinator.delivery.drain(self, params.most))._asdict()
@@ -261,7 +270,8 @@ _METHODS: dict[str, tuple[type[Params], Any]] = {
     "session.compose": (ComposeParams, AdapterApi._compose),  # noqa: SLF001
     "session.references": (TextParams, AdapterApi._references),  # noqa: SLF001
     "session.read": (ReadParams, AdapterApi._read),  # noqa: SLF001
-    "session.waiting": (Nothing, AdapterApi._waiting),  # noqa: SLF001
+    "session.waiting": (WaitingParams, AdapterApi._waiting),  # noqa: SLF001
+    "session.let_through": (Nothing, AdapterApi._let_through),  # noqa: SLF001
     "session.drain": (DrainParams, AdapterApi._drain),  # noqa: SLF001
     "session.confirm": (ConfirmParams, AdapterApi._confirm),  # noqa: SLF001
     "session.release": (ReleaseParams, AdapterApi._release),  # noqa: SLF001

@@ -131,6 +131,12 @@ class ReadParams(Params):
     wait_ms: Annotated[int, Field(ge=0, le=READ_WAIT_MS), Whole] = 0
 
 
+class WaitingParams(Params):
+    """What `session.waiting` takes."""
+
+    review: bool = False
+
+
 class ConfirmParams(Params):
     """What `session.confirm` takes: messages that were read; receipts that came with them need no naming."""
 

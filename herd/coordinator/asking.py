@@ -44,8 +44,8 @@ class Asking:
         self._recorded = recorded
         self._clock = clock
 
-    async def status(self, message_id: str) -> tuple[Outgoing, str | None]:
-        """Give what is known of a message, and the code of the last refusal where it is still pending.
+    async def status(self, message_id: str) -> tuple[Outgoing, HerdError | None]:
+        """Give what is known of a message, and the last refusal where it is still pending.
 
         Raises:
             UnknownTarget: this session sent no such message.
@@ -55,8 +55,7 @@ class Asking:
             with suppress(HerdError):  # what is stored stands while the recipient cannot be asked
                 row = await self._learnt(row)
                 self._recorded(row)
-        refusal = self._routes.refusal(row) if row.receipt.state == PENDING else None
-        return row, refusal.code if refusal else None
+        return row, self._routes.refusal(row) if row.receipt.state == PENDING else None
 
     async def cancel(self, message_id: str) -> Outgoing:
         """Take back a message that no mailbox has.

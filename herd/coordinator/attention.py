@@ -22,10 +22,14 @@ from herd.mail.mailbox import Mailbox
 
 
 class Arrival(NamedTuple):
-    """What an adapter is told: how many messages wait, and whether an idle session may be woken for them."""
+    """What an adapter is told: how many messages wait, and whether an idle session may be woken for them.
+
+    `held_back` counts those that are not handed over before a person has let them through.
+    """
 
     unread: int
     wake: bool
+    held_back: int = 0
 
 
 Listener = Callable[[Arrival], None]
@@ -38,6 +42,7 @@ class Attention:
         mailbox: The session's own.
         health: Nobody is told anything while the session is unhealthy, since nothing would be handed over.
         is_free: Tells by its number and its hand-overs whether a message may be handed over.
+        is_held_back: Tells by its number whether a message waits for a person to let it through.
         thread: Told that mail can make this session act.
         tasks: Runs the looks into the mailbox.
         clock: Says when.
@@ -50,6 +55,7 @@ class Attention:
         mailbox: Mailbox,
         health: Health,
         is_free: Callable[[int, int], bool],
+        is_held_back: Callable[[int], bool],
         thread: Thread,
         tasks: Tasks,
         *,
@@ -60,6 +66,7 @@ class Attention:
         self._mailbox = mailbox
         self._health = health
         self._is_free = is_free
+        self._is_held_back = is_held_back
         self._thread = thread
         self._tasks = tasks
         self._clock = clock
@@ -124,7 +131,7 @@ class Attention:
                     rows = await self._mailbox.read(inbox.lying) or []
                 except HerdError:
                     return  # what waits is told once health is back
-                self._tell(self._waiting(rows))
+                self._tell(self._waiting(rows), sum(self._is_held_back(row.sequence) for row in rows))
         finally:
             self._looking = False
 
@@ -133,8 +140,8 @@ class Attention:
         may = [row.sequence for row in free if not row.no_reply_needed and row.depth <= self._deepest]
         return Waiting(len(free), max(may, default=0))
 
-    def _tell(self, waiting: Waiting) -> None:
-        if not waiting.unread or not self._listeners:  # a wake that nobody hears of is not spent
+    def _tell(self, waiting: Waiting, held_back: int) -> None:
+        if not (waiting.unread or held_back) or not self._listeners:  # a wake nobody hears of is not spent
             return
         now = self._clock.elapsed()
         wake = waking.may_wake(
@@ -145,7 +152,7 @@ class Attention:
             self._has_begun = asyncio.Event()
             self._tasks.create_task(self._wake_again(self._has_begun))
         for listener in list(self._listeners):
-            listener(Arrival(waiting.unread, wake))
+            listener(Arrival(waiting.unread, wake, held_back))
 
     def _begun(self) -> None:
         self._waking = waking.begun(self._waking)

@@ -21,11 +21,13 @@ from herd.coordinator.presenting import Presenting, publisher_of
 from herd.coordinator.shapes import shape_status
 from herd.coordinator.tasks import Tasks, in_thread
 from herd.core.build import running_build
+from herd.core.config import RESTART_REVIEW
 from herd.core.errors import HerdError
 from herd.core.files import replace_private
+from herd.core.identity import TERMINAL
 from herd.core.limits import OBJECTS_BEFORE_COLLECTION, SETTLE_S
 from herd.core.watch import reserve_descriptors
-from herd.mail import outbox
+from herd.mail import inbox, outbox
 from herd.mail.counter import next_cursor
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
@@ -290,6 +292,10 @@ class Coordinator(Joined):
     async def _look_back(self) -> None:
         """Read what a former instance left, before anything new can come in front of it."""
         if self._left is None:
+            # A person reads the terminal's own mail, so there is nobody to ask.
+            if self.opening.on_restart == RESTART_REVIEW and self.own.session.host != TERMINAL:
+                rows = await self.mailbox.read(inbox.lying) or []
+                self.delivery.hold_back(max((row.sequence for row in rows), default=0))
             self._left = await self.mailbox.read(outbox.pending) or []
 
     def _take_up(self) -> None:

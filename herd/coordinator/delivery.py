@@ -16,7 +16,7 @@ from herd.coordinator.holding import Holding, News
 from herd.coordinator.rooms import AnswerRoom, Drained, Room, TextRoom
 from herd.coordinator.shapes import shape_message, shape_receipt
 from herd.core.clock import Clock, first_of
-from herd.core.errors import NoSession, ResourceBusy, UnknownTarget
+from herd.core.errors import CapabilityDenied, NoSession, ResourceBusy, UnknownTarget
 from herd.core.limits import DRAIN_CHARACTERS, RECEIPTS_SEEN
 from herd.mail import inbox
 from herd.mail.inbox import Incoming
@@ -27,6 +27,9 @@ from herd.mail.steps import Step, no_step
 from roles.model import Allowed, Denied, Verdict, require
 
 __all__ = ["Delivery", "Handed", "Query", "shape_message", "shape_receipt"]
+
+
+LET_THROUGH = "A person does, at a terminal: `herd inbox --session TARGET --accept`."
 
 
 class Query(NamedTuple):
@@ -110,6 +113,7 @@ class Delivery(Holding):
         Raises:
             UnknownTarget: `message_id` names no message of this session.
             ResourceBusy: another reader holds that message.
+            CapabilityDenied: that message waits until a person lets it through.
             HerdError: the mailbox cannot be read, or the session is unhealthy.
         """
         deadline = self._clock.elapsed() + query.wait_ms / 1000
@@ -136,12 +140,22 @@ class Delivery(Holding):
             return False
         return query.reply_to is None or row.receipt.state == REJECTED
 
-    async def waiting(self) -> tuple[list[Incoming], list[str], bool]:
-        """Give what waits, the ids of what cannot be read, and whether there is more; hand nothing over."""
+    async def waiting(self, *, review: bool = False) -> tuple[list[Incoming], list[str], bool]:
+        """Give what waits, the ids of what cannot be read, and whether there is more; hand nothing over.
+
+        Args:
+            review: Whether a person asks, who is also shown what is held back.
+        """
         room = AnswerRoom()
         rows = await self._mailbox.read(inbox.undelivered) or []
+        rows = [row for row in rows if review or not self.is_held_back(row.sequence)]
         shown = list(itertools.takewhile(room.takes, rows))
         return shown, await self._mailbox.read(inbox.unreadable) or [], len(shown) < len(rows)
+
+    async def held_back(self) -> int:
+        """Count what waits for a person to let it through."""
+        rows = await self._mailbox.read(inbox.lying) or []
+        return sum(self.is_held_back(row.sequence) for row in rows)
 
     async def set_aside(self) -> list[str]:
         """Give the ids of what was handed over too often in vain, and waits for a person or a call by id."""
@@ -209,6 +223,10 @@ class Delivery(Holding):
                 )
             open_ones = [row for row in chosen if row.receipt.state == ACCEPTED]
             for row in open_ones:
+                if self.is_held_back(row.sequence):
+                    raise CapabilityDenied(
+                        f"message {message_id} waits until a person lets it through", hint=LET_THROUGH
+                    )
                 if self._holders.get(row.sequence, reader) != reader:
                     raise ResourceBusy(f"another reader of this session holds message {message_id} just now")
                 require(await self._verdict(row))

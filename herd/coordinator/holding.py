@@ -45,8 +45,22 @@ class Holding:
         self._told = Told(mailbox)
         self._holders: dict[int, Hashable] = {}
         self._ids: dict[int, str] = {}
+        self._review_to = 0
         self._excused: set[int] = set()
         """Rows whose last counted hand-over stands for the next one too, since the host gave that back."""
+
+    def hold_back(self, up_to: int) -> None:
+        """Hand over none of what came before a row, and not that one, until a person lets it through."""
+        self._review_to = up_to
+
+    def is_held_back(self, sequence: int) -> bool:
+        """Tell whether a message waits for a person to let it through."""
+        return sequence <= self._review_to
+
+    def let_through(self) -> None:
+        """Hand over what was held back like any other mail: a person has said so."""
+        self._review_to = 0
+        self.waits()
 
     async def confirm(self, reader: Hashable | None, message_ids: Sequence[str], evidence: str) -> None:
         """Record evidence that the host has these messages; unknown or settled ones change nothing.
@@ -109,7 +123,9 @@ class Holding:
 
     def is_free(self, sequence: int, handovers: int) -> bool:
         """Tell whether a message may be handed over without a person asking."""
-        return sequence not in self._holders and (handovers < HANDOVERS or sequence in self._excused)
+        if sequence in self._holders or self.is_held_back(sequence):
+            return False
+        return handovers < HANDOVERS or sequence in self._excused
 
     def is_held(self, sequence: int) -> bool:
         """Tell whether a reader has a message and has not said yet that its host has it."""
@@ -117,7 +133,8 @@ class Holding:
 
     def waits_for_a_person(self, sequence: int, handovers: int) -> bool:
         """Tell whether a message was handed over too often in vain."""
-        return sequence not in self._holders and not self.is_free(sequence, handovers)
+        given = sequence in self._holders or self.is_held_back(sequence)
+        return not given and not self.is_free(sequence, handovers)
 
     def holds(self, reader: Hashable) -> bool:
         """Tell whether a reader holds anything without evidence."""

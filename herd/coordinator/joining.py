@@ -36,6 +36,7 @@ from herd.core.identity import DEFAULT_TERMINAL, TERMINAL, generated_name
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
+from herd.mail.rates import Rates
 from herd.mail.routes import Progress, Routes
 from herd.presence.record import RECEIVE, SEND, WAIT, clipped
 from herd.presence.registry import Registry
@@ -132,6 +133,7 @@ class Joined(ABC):
             tasks=self.tasks,
             taking=self.taking,
             limits=self.opening.limits,
+            rates=self.rates,
             clock=self.opening.clock,
             progressed=self.progressed,
             recorded=self.recorded,
@@ -164,6 +166,7 @@ class Joined(ABC):
         opening = self.opening
         clock, step = opening.clock, opening.step
         self.mailbox = Mailbox(opening.layout, file, health=self.health.observed, step=step)
+        self.rates = Rates(opening.limits)
         self.thread = Thread(opening.limits.automatic_replies)
         self.delivery = Delivery(
             self.mailbox,
@@ -195,6 +198,7 @@ class Joined(ABC):
             self.mailbox,
             self.health,
             self.delivery.is_free,
+            self.delivery.is_held_back,
             self.thread,
             self.tasks,
             clock=clock,
@@ -242,6 +246,7 @@ class Joined(ABC):
             self.routes,
             self.thread,
             evidenced=self.delivery.settled,
+            limits=opening.limits,
             clock=opening.clock,
             step=opening.step,
         )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from assignments.worktrees.topology import Topology
 from herd.core.clock import Clock, SystemClock
-from herd.core.config import IDLE_AUTO, Place
+from herd.core.config import IDLE_AUTO, RESTART_DELIVER, Place
 from herd.core.errors import HerdError, LockTimeout, RecoveryRequired, SessionHeld
 from herd.core.files import private_folder
 from herd.core.identity import SessionName
@@ -41,6 +41,7 @@ class Opening(NamedTuple):
     jitter: Callable[[], float] = random.random
     step: Step = no_step
     idle: str = IDLE_AUTO
+    on_restart: str = RESTART_DELIVER
 
 
 class Locks(NamedTuple):

@@ -34,6 +34,7 @@ from herd.mail import inbox, outbox
 from herd.mail.inbox import Sender
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
+from herd.mail.rates import Rates
 from herd.mail.routes import Progress
 from herd.mail.steps import Step, no_step
 from herd.mail.together import read_envelopes, together_to_wire
@@ -62,6 +63,7 @@ class Inner(NamedTuple):
     taking: Lanes
     """A lane for each message that is just being taken into custody, by its sender and id."""
     limits: Limits
+    rates: Rates
     clock: Clock
     progressed: Callable[[Progress], None]
     recorded: Callable[[Outgoing], None]

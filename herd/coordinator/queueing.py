@@ -3,6 +3,7 @@
 import sqlite3
 from typing import NamedTuple
 
+from herd.core.limits import Limits
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
@@ -16,13 +17,13 @@ class Queued(NamedTuple):
     evidenced: list[Incoming]
 
 
-def queue(connection: sqlite3.Connection, draft: Outgoing, now_ms: int) -> Queued:
+def queue(connection: sqlite3.Connection, draft: Outgoing, limits: Limits, now_ms: int) -> Queued:
     """Store a draft as pending; what it answers becomes delivered, since who names a message's id has it.
 
     Raises:
-        MessageIdConflict: see `herd.mail.outbox.enqueued`.
+        MessageIdConflict, QueueFull: see `herd.mail.outbox.enqueued`.
     """
-    row, new = outbox.enqueued(connection, draft)
+    row, new = outbox.enqueued(connection, draft, limits)
     return Queued(row, new, _confirmed_by(connection, draft, now_ms))
 
 

@@ -19,7 +19,7 @@ from herd.coordinator.queueing import Queued, queue
 from herd.coordinator.thread import Thread
 from herd.core.clock import Clock
 from herd.core.errors import EligibilityUnverified
-from herd.core.limits import SEND_WAIT_MS
+from herd.core.limits import SEND_WAIT_MS, Limits
 from herd.core.paths import Layout
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
@@ -71,6 +71,7 @@ class Sending:
         carrier: Told which messages no attempt has begun for.
         routes: Has what was queued carried.
         evidenced: Told the received rows of which a reply is the evidence that the host has them.
+        limits: The bounds in force.
         thread: The session's place in its conversations.
         clock: Says when.
         step: The fault-test seam.
@@ -89,6 +90,7 @@ class Sending:
         thread: Thread,
         *,
         evidenced: Callable[[list[Incoming]], None],
+        limits: Limits,
         clock: Clock,
         step: Step = no_step,
     ) -> None:
@@ -101,6 +103,7 @@ class Sending:
         self._carrier = carrier
         self._routes = routes
         self._evidenced = evidenced
+        self._limits = limits
         self._clock = clock
         self._step = step
         self._drafting = Drafting(layout, own, mailbox, thread, authority.turn, clock=clock)
@@ -194,7 +197,8 @@ class Sending:
         self._require_allowed(draft.recipient_key, hold)
         self._step(OUTBOX_BEFORE)
         return await self._mailbox.begin(
-            lambda connection: queue(connection, draft, now), lambda result: self._committed(result, hold)
+            lambda connection: queue(connection, draft, self._limits, now),
+            lambda result: self._committed(result, hold),
         )
 
     def _require_allowed(self, key: str, hold: Share) -> None:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from herd.core.clock import shown_time
+from herd.core.errors import HerdError
 from herd.core.identity import TERMINAL
 from herd.core.limits import READ_BYTES
 from herd.mail.inbox import Incoming
@@ -50,21 +51,26 @@ def shape_receipt(row: Outgoing) -> dict[str, Any]:
     }
 
 
-def shape_status(row: Outgoing, refusal: str | None = None, undrained: int | None = None) -> dict[str, Any]:
+def shape_status(
+    row: Outgoing, refusal: HerdError | None = None, undrained: int | None = None
+) -> dict[str, Any]:
     """Give a receipt as `session.status` and `herd status` show it.
 
     Args:
         row: The outbox row.
-        refusal: The code of the last refusal, for a message that is still pending and was refused.
+        refusal: The last refusal, for a message that is still pending and was refused.
         undrained: The minutes for which the recipient's host has left it lying, where it has.
     """
     receipt = row.receipt
-    outcome = refusal if receipt.state == PENDING else receipt.outcome
+    waits = refusal if receipt.state == PENDING else None
+    outcome = receipt.outcome if waits is None else waits.code
     times = {
         step: shown_time(getattr(receipt, step)) for step in ("accepted_at", "delivered_at", "replied_at")
     }
     lying = undrained if receipt.state == ACCEPTED else None
     shape = {**receipt._asdict(), **times, "outcome": outcome, "undrained_minutes": lying}
+    if waits is not None:
+        shape["hint"] = waits.next_step
     return {name: value for name, value in shape.items() if value is not None}
 
 

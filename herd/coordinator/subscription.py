@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from herd.coordinator.coordinator import Coordinator
 
 PEER_UPDATE = "peer_update"
-"""The notification: `unread`, a count, and `wake`, whether an idle session may be woken now by the notice."""
+"""The notification: `unread`, a count, and `wake`, whether an idle session may be woken now by the notice.
+
+Where some wait until a person lets them through, `held_back` counts those.
+"""
 
 
 class Subscription:
@@ -35,7 +38,7 @@ class Subscription:
 
         async def notify(arrival: Arrival) -> None:
             with suppress(HerdError):  # it has ended, or reads nothing: what waits is told to the next one
-                await connection.notify(PEER_UPDATE, arrival._asdict())
+                await connection.notify(PEER_UPDATE, _told(arrival))
 
         def listener(arrival: Arrival) -> None:
             coordinator.tasks.create_task(notify(arrival))
@@ -48,3 +51,8 @@ class Subscription:
         if self._stop is not None:
             self._stop()
             self._stop = None
+
+
+def _told(arrival: Arrival) -> dict[str, Any]:
+    told = {"unread": arrival.unread, "wake": arrival.wake}
+    return {**told, "held_back": arrival.held_back} if arrival.held_back else told

@@ -122,7 +122,8 @@ class Taking:
         now = Moment.now(inner.clock)
 
         def work(connection: sqlite3.Connection) -> _Committed:
-            admission = Admission(inner.mailbox.custody_id or "", inner.limits, now, inner.own.instance_id)
+            custody_id = inner.mailbox.custody_id or ""
+            admission = Admission(custody_id, inner.limits, now, inner.own.instance_id, inner.rates)
             taken = accept_in_order(connection, envelopes, sender, admission)
             answered = [
                 outbox.find(connection, envelope.reply_to)

@@ -281,6 +281,11 @@ class RateLimited(HerdError):
     may_pass = True
     hint = "Nothing to do: the message stays queued and is tried again after `retry_after_ms`."
 
+    def until(self, next_try: str) -> "RateLimited":
+        """Give the same with the time of the next try, as it is shown, in its hint."""
+        hint = f"Nothing to do: the message stays queued and is tried again at {next_try}."
+        return RateLimited(self.message, hint=hint, **self.details)
+
 
 class StalePolicy(HerdError):
     """A ticket, grant or launch belongs to an earlier policy epoch."""

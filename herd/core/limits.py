@@ -204,6 +204,15 @@ OBJECTS_BEFORE_COLLECTION = 10_000
 SENT_TOGETHER = 64
 """Messages to one recipient that travel in one request, at most; fewer where a frame holds fewer."""
 
+RECEIPT_ROOM_BYTES = 2_048
+"""Bytes of a mailbox set aside for what will be written about one message whose last receipt is to come."""
+
+RATE_SENDERS = 4_096
+"""Number of senders whose rate one coordinator remembers; of another the inbox tells what it sent last."""
+
+RATE_ROWS = 1_024
+"""Newest messages of an inbox from which the rate of a sender is told that is not remembered."""
+
 SETTLED_TOGETHER_MS = 10
 """Milliseconds for which a receipt may wait to be written down with those of the messages behind it."""
 

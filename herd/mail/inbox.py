@@ -15,8 +15,10 @@ from herd.core.moments import Moment
 from herd.mail import shown
 from herd.mail.conversations import reply_came
 from herd.mail.counter import next_cursor
+from herd.mail.rates import Rates
 from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, Receipt, advanced
 from herd.mail.shown import Shown
+from herd.mail.storage import require_room
 from herd.mail.wire import Envelope, as_json, digest_of
 
 _COLUMNS = (
@@ -97,12 +99,14 @@ class Admission(NamedTuple):
         limits: The bounds in force.
         now: When.
         instance_id: The coordinator's that takes them; None for a visitor.
+        rates: What each sender may still hand in; None to tell it from the inbox alone.
     """
 
     custody_id: str
     limits: Limits
     now: Moment
     instance_id: str | None = None
+    rates: Rates | None = None
 
 
 class Acceptance(NamedTuple):
@@ -120,7 +124,9 @@ def accept(
     Raises:
         CustodyChanged: the message may have reached another mailbox than this one.
         MessageIdConflict: the id is known from this sender with other content.
-        QueueFull: too many messages wait to be delivered; a duplicate is answered all the same.
+        QueueFull: too many messages wait to be delivered, or the mailbox takes up too much; a duplicate is
+            answered all the same.
+        RateLimited: the sender hands in too many at once; a duplicate costs it nothing.
     """
     custody_id, now_ms = admission.custody_id, admission.now.wall_ms
     if envelope.custody_id not in {None, custody_id}:
@@ -136,6 +142,10 @@ def accept(
             f"{admission.limits.inbox_messages} messages wait to be read there already",
             retry_after_ms=RETRY_WHEN_FULL_MS,
         )
+    require_room(connection, admission.limits, len(envelope.content.encode()))
+    # Behind all other checks, since the rate counts what is taken.
+    rates = Rates(admission.limits) if admission.rates is None else admission.rates
+    rates.take(connection, sender.key, admission.now)
     cursor = next_cursor(connection)
     _insert(connection, envelope, sender, digest, cursor, admission)
     if envelope.reply_to is not None:

@@ -16,9 +16,11 @@ from herd.core.errors import (
     ScopeDenied,
     UnknownTarget,
 )
+from herd.core.limits import DEFAULT_LIMITS, Limits
 from herd.mail.conversations import reply_was_accepted
 from herd.mail.counter import next_cursor
 from herd.mail.receipts import PENDING, REJECTED, Receipt, advanced, merged
+from herd.mail.storage import require_room
 from herd.mail.wire import Conversation, Envelope, Sender, as_json
 
 _COLUMNS = (
@@ -83,15 +85,16 @@ class Enqueued(NamedTuple):
     new: bool
 
 
-def enqueue(connection: sqlite3.Connection, row: Outgoing) -> Outgoing:
+def enqueue(connection: sqlite3.Connection, row: Outgoing, limits: Limits = DEFAULT_LIMITS) -> Outgoing:
     """Store a new message as pending; see `enqueued`."""
-    return enqueued(connection, row).row
+    return enqueued(connection, row, limits).row
 
 
-def enqueued(connection: sqlite3.Connection, row: Outgoing) -> Enqueued:
+def enqueued(connection: sqlite3.Connection, row: Outgoing, limits: Limits = DEFAULT_LIMITS) -> Enqueued:
     """Store a new message as pending, or give the stored one where the same call was made before.
 
     Raises:
+        QueueFull: the mailbox takes up too much for a new one.
         MessageIdConflict: the id is known with another recipient or content.
     """
     known = find(connection, row.message_id)
@@ -105,6 +108,7 @@ def enqueued(connection: sqlite3.Connection, row: Outgoing) -> Enqueued:
                 f"message {row.message_id} was sent with other content or to another target"
             )
         return Enqueued(known, new=False)
+    require_room(connection, limits, len(row.content.encode()))
     cursor = next_cursor(connection)
     values = (
         row.message_id,
@@ -159,7 +163,10 @@ def required(connection: sqlite3.Connection, message_id: str) -> Outgoing:
 
 def pending(connection: sqlite3.Connection) -> list[Outgoing]:
     """Give every pending row in the order of sending."""
-    rows = connection.execute(f"SELECT {_COLUMNS} FROM outbox WHERE state = 'pending' ORDER BY position")
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM outbox WHERE state = 'pending'"
+        " AND state IN ('pending', 'accepted') ORDER BY position"  # the words of the index, or it is not used
+    )
     return [_outgoing(row) for row in rows]
 
 

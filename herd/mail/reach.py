@@ -26,6 +26,7 @@ from herd.core.moments import Moment
 from herd.core.paths import Layout
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Admission, Sender
+from herd.mail.rates import Rates
 from herd.mail.receipts import Receipt
 from herd.mail.together import Together, accept_in_order, read_together
 from herd.mail.visit import look, visit
@@ -185,7 +186,8 @@ class VisitReach:
         """See `Reach.accept_together`: one visit, one transaction."""
 
         def work(connection: sqlite3.Connection, file: SessionFile) -> Together:
-            admission = Admission(file.custody_id or "", self._limits, Moment.now(self._clock))
+            rates = Rates(self._limits)
+            admission = Admission(file.custody_id or "", self._limits, Moment.now(self._clock), rates=rates)
             return accept_in_order(connection, envelopes, self._sender, admission).told()
 
         def judged() -> Together:

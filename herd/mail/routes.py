@@ -16,8 +16,8 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from herd.core.backoff import pause_ms
-from herd.core.clock import Clock, first_of
-from herd.core.errors import HerdError, InvalidRpc
+from herd.core.clock import Clock, first_of, shown_time
+from herd.core.errors import HerdError, InvalidRpc, RateLimited
 from herd.core.limits import SENT_TOGETHER
 from herd.core.refusals import refusal_of
 from herd.mail.carrying import Carried, CarriedTogether, Carrier, believed
@@ -237,9 +237,12 @@ class Routes:
         route.refusal = refusal
         _log.info("route.wait", extra={"code": refusal.code, "attempt": route.attempt})
         told = int(refusal.details.get("retry_after_ms", 0))  # believed up to a bound where it was read
+        pause = pause_ms(route.attempt, self._jitter(), at_least_ms=told)
+        if isinstance(refusal, RateLimited):
+            route.refusal = refusal.until(shown_time(self._clock.wall_ms() + pause) or "")
         if told and await first_of(route.settled, self._clock, told / 1000):
             return
-        wanted = pause_ms(route.attempt, self._jitter(), at_least_ms=told) - told
+        wanted = pause - told
         if wanted > 0:
             self._waits()
             if await first_of(route.retry, self._clock, wanted / 1000):

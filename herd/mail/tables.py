@@ -111,6 +111,9 @@ ALTER TABLE inbox ADD COLUMN settled TEXT;
 ALTER TABLE inbox ADD COLUMN stripped INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE outbox ADD COLUMN settled TEXT;
 ALTER TABLE outbox ADD COLUMN stripped INTEGER NOT NULL DEFAULT 0;
+
+DROP INDEX outbox_pending;
+CREATE INDEX outbox_unresolved ON outbox (position) WHERE state IN ('pending', 'accepted');
 """
 
 SCRIPTS = (_FIRST, _SECOND)

@@ -4,9 +4,10 @@ import argparse
 from contextlib import AsyncExitStack
 
 from herd.cli.arguments import exact_text
-from herd.cli.context import Context, host_process, open_context
+from herd.cli.context import Context, host_process, open_context, require_enabled
 from herd.coordinator.binding import Binding
 from herd.coordinator.coordinator import Coordinator
+from herd.core import config
 from herd.core.build import seal
 from herd.core.errors import HerdError
 from herd.core.identity import checked_session
@@ -63,9 +64,10 @@ class _Process:
 
     def context(self, adapter: HostAdapter | None) -> Context | None:
         """Give settings and folders; None where nothing asks for them, or where the tools tell why not."""
-        if self._options.session is None and not (adapter is not None and adapter.accompanied):
-            return None
         try:
+            if self._options.session is None and not (adapter is not None and adapter.accompanied):
+                require_enabled(config.load(config.environment()))
+                return None
             return open_context(make=True)
         except (HerdError, OSError) as fault:
             self.binding.refused(fault)

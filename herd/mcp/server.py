@@ -153,7 +153,7 @@ class Server:
         if method == "tools/list":
             return {"tools": self._tools.listed(params)}
         if method == "prompts/list":
-            return {"prompts": PROMPTS}
+            return {"prompts": PROMPTS if self._tools.offered() else []}
         if method == "prompts/get":
             return prompt_text(params)
         if self._modern and method == "server/discover":

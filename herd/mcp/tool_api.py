@@ -15,7 +15,7 @@ from herd.core.errors import InvalidParams
 from herd.core.limits import CALL_ID_CHARACTERS, METHOD_CHARACTERS
 from herd.mail.wire import checked
 from herd.mcp.protocol import ProtocolError
-from herd.mcp.tools import TOOLS, Call, Tools
+from herd.mcp.tools import Call, Tools
 from herd.rpc.connection import Connection
 
 _CALL_ID = "call_id"
@@ -60,7 +60,7 @@ class ToolApi:
         """See `Handler.request`."""
         if method == "session.tools":
             checked(Nothing, params)
-            return {"tools": [{field: tool[field] for field in _SHOWN} for tool in TOOLS]}
+            return {"tools": [{field: tool[field] for field in _SHOWN} for tool in self._tools.offered()]}
         if method == "session.tool":
             return await self._called(checked(ToolParams, params))
         return await self._api.request(connection, method, params)

@@ -11,7 +11,7 @@ import secrets
 from typing import Any, Protocol
 
 from herd.coordinator.adapter_api import AdapterApi, Sessions
-from herd.core.errors import HerdError, InvalidParams, InvalidRpc
+from herd.core.errors import CommunicationDisabled, HerdError, InvalidParams, InvalidRpc
 from herd.core.limits import LINE_CHARACTERS, SHOWN_CHARACTERS
 from herd.core.refusals import refusal_of
 from herd.core.text import printable, quoted
@@ -53,9 +53,20 @@ class Tools:
 
     def listed(self, params: dict[str, Any]) -> list[dict[str, Any]]:
         """Give the tools as `tools/list` shows them to whoever asks with these params."""
+        offered = self.offered()
         if not self.gives_text_alone(params):
+            return offered
+        return [{name: value for name, value in tool.items() if name != "outputSchema"} for tool in offered]
+
+    def offered(self) -> list[dict[str, Any]]:
+        """Give the tools that there are: none while Herd is switched off."""
+        try:
+            self.sessions.current()
+        except CommunicationDisabled:
+            return []
+        except Exception:  # noqa: BLE001 - whatever it is may be mended at any time, and a call tells it
             return TOOLS
-        return [{name: value for name, value in tool.items() if name != "outputSchema"} for tool in TOOLS]
+        return TOOLS
 
     def gives_text_alone(self, params: dict[str, Any]) -> bool:
         """Tell whether structured content is left out, so that the model gets the text with its header."""

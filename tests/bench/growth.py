@@ -42,7 +42,7 @@ class Held(NamedTuple):
 
 def measure(workshop: Workshop) -> Iterator[Finding]:
     """Measure."""
-    home = workshop.home()
+    home = workshop.home(wide=True)
     with (
         session(home, "sender") as sender,
         session(home, "receiver") as receiver,

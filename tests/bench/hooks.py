@@ -73,7 +73,7 @@ def _cpu(words: list[str], told: bytes = b"") -> float:
 def _handed_over(home: Path) -> Iterator[Finding]:
     settings = home / "config" / "herd" / "config.toml"
     settings.parent.mkdir(parents=True)
-    settings.write_text("[limits]\nwakes_per_hour = 1000\n", encoding="utf-8")
+    settings.write_text("[limits]\nwakes_per_hour = 1000\nrate_per_second = 1000\n", encoding="utf-8")
     taken, missing = [], 0
     with HerdSession(home, "codex", "other", name="other") as other, FakeClaude(home) as claude:
         other.ready()

@@ -28,7 +28,7 @@ _BOUND = 1.0
 
 def measure(workshop: Workshop) -> Iterator[Finding]:
     """Measure."""
-    home = workshop.home()
+    home = workshop.home(wide=True)
     layout = open_layout(str(home))
     peer, key = RawPeer(SessionName("bench", "by-hand")), SessionName("bench", "reader").key
     with (

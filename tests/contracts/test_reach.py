@@ -6,9 +6,10 @@ mailbox where he has none. Every test runs over both.
 """
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from herd.core.errors import (
     HerdError,
     MessageIdConflict,
     QueueFull,
+    RateLimited,
     ScopeDenied,
     UnknownTarget,
 )
@@ -36,11 +38,26 @@ from herd.mail.wire import Envelope
 from herd.presence.session_file import read_session_file
 from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied, Unverified, Verdict
-from tests.fakes.coordinators import IN_TIME_S, Running, running, until
+from tests.fakes.bounds import UNHURRIED
+from tests.fakes.coordinators import IN_TIME_S, PatientClock, Running, running, until
 from tests.fakes.mail import ALICE, BOB, CAROL, NOW, envelope, inside, outgoing, sender, started_once, target
 from tests.fakes.records import layout_at
 
 WAYS = ("connection", "visit")
+
+
+class StillClock(PatientClock):
+    """A clock whose deciding time stands still until a test moves it, while sleeps take their time."""
+
+    at = 5_000.0
+
+    def elapsed(self) -> float:
+        """See `Clock.elapsed`."""
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Clock.sleep`."""
+        await asyncio.sleep(seconds)
 
 
 class Custody:
@@ -49,6 +66,7 @@ class Custody:
     def __init__(self, layout: Layout, way: str, stack: AsyncExitStack) -> None:
         self.way = way
         self.judge = FakeJudge()
+        self.chosen: dict[str, Any] = {}
         self._layout = layout
         self._stack = stack
         self._running: dict[SessionName, Running] = {}
@@ -63,13 +81,23 @@ class Custody:
 
     async def start(self, session: SessionName) -> Running:
         life = await self._stack.enter_async_context(AsyncExitStack())
-        one = await life.enter_async_context(running(self._layout, session, judge=self.judge))
+        one = await life.enter_async_context(running(self._layout, session, judge=self.judge, **self.chosen))
         self._lives[session], self._running[session] = life, one
         return one
 
     async def end(self, session: SessionName) -> None:
         del self._running[session]
         await self._lives.pop(session).aclose()
+
+    async def choose(self, **chosen: Any) -> None:
+        """Let everyone live on with something else than most tests have."""
+        self.chosen = chosen
+        for session in list(self._running):
+            await self.restart(session)
+
+    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """Ask Alice's coordinator as her host does."""
+        return await self._running[ALICE].ask(method, **params)
 
     async def restart(self, session: SessionName = BOB) -> None:
         """End an instance and start the next; who sleeps lives for a moment."""
@@ -229,6 +257,26 @@ async def test_a_full_inbox_refuses_what_is_new_and_answers_what_it_knows(custod
     assert (await custody.accept("m-33")).state == ACCEPTED
 
 
+@pytest.mark.requirement("A-limits-06", "A-limits-20", "A-limits-21", "A-custody-07")
+async def test_a_mailbox_that_would_take_up_too_much_refuses_what_is_new_and_still_writes_receipts(
+    custody: Custody,
+):
+    await custody.choose(limits=UNHURRIED._replace(inbox_messages=1_000, storage_bytes=200_000))
+    receipts: list[Receipt] = []
+    with suppress(QueueFull):
+        while True:
+            receipts.append(await custody.accept(f"m-{len(receipts)}", "x" * 5_000))
+    assert len(receipts) > 3
+
+    refusal = await custody.refused(QueueFull, "m-new", content="x" * 5_000)
+    assert refusal.details["retry_after_ms"] > 0
+    assert await custody.accept("m-1", "x" * 5_000) == receipts[1]
+    sequences = [row.sequence for row in await custody.waiting()]
+    await custody.bob(lambda connection: inbox.count_handovers(connection, sequences, NOW))
+    changed = await custody.bob(lambda connection: inbox.confirm(connection, sequences, "hook", NOW))
+    assert len(changed) == len(receipts)
+
+
 @pytest.mark.requirement("A-limits-03")
 async def test_the_33rd_message_stays_in_the_outbox_of_its_sender(custody: Custody):
     for number in range(DEFAULT_LIMITS.inbox_messages):
@@ -241,6 +289,65 @@ async def test_the_33rd_message_stays_in_the_outbox_of_its_sender(custody: Custo
     assert isinstance(custody.routes().refusal(row), QueueFull)
     kept = await custody.alice(lambda connection: outbox.required(connection, "m-33"))
     assert kept.receipt.state == PENDING
+
+
+async def hurried(custody: Custody) -> StillClock:
+    """Let the rates that are the default be in force, and time stand still."""
+    clock = StillClock()
+    await custody.choose(limits=DEFAULT_LIMITS, clock=clock)
+    return clock
+
+
+@pytest.mark.requirement("A-limits-07", "A-limits-08", "A-limits-22", "A-errors-12")
+async def test_a_sender_above_its_rate_is_told_when_to_come_back_and_no_other_one_notices(custody: Custody):
+    clock = await hurried(custody)
+    receipts = [await custody.accept(f"m-{number}") for number in range(20)]
+
+    refusal = await custody.refused(RateLimited, "m-21")
+    assert refusal.details["retry_after_ms"] == 100
+    assert await custody.accept("m-7") == receipts[7]
+    assert (await (await custody.reach(by=CAROL)).accept(envelope("c-1", by=CAROL))).state == ACCEPTED
+
+    clock.at += 0.06
+    refusal = await custody.refused(RateLimited, "m-21")
+    assert refusal.details["retry_after_ms"] == 40
+    clock.at += 0.04
+    assert (await custody.accept("m-21")).state == ACCEPTED
+    await custody.refused(RateLimited, "m-22")
+
+
+@pytest.mark.requirement("A-limits-07")
+async def test_what_is_known_costs_its_sender_no_token(custody: Custody):
+    await hurried(custody)
+    for _ in range(3):
+        for number in range(10):
+            await custody.accept(f"m-{number}")
+    for number in range(10, 20):
+        await custody.accept(f"m-{number}")
+
+    await custody.refused(RateLimited, "m-20")
+
+
+@pytest.mark.requirement("A-limits-08", "A-errors-12")
+async def test_a_message_above_the_rate_stays_queued_says_when_it_is_tried_and_arrives(custody: Custody):
+    clock = await hurried(custody)
+    rows = [await custody.alice(enqueued(f"m-{number}")) for number in range(25)]
+    for row in rows:
+        custody.routes().add(row)
+    await until(lambda: isinstance(custody.routes().refusal(rows[20]), RateLimited))
+    await custody.routes().written()
+
+    pending = await custody.alice(outbox.pending)
+    assert [row.message_id for row in pending] == [f"m-{number}" for number in range(20, 25)]
+    told = await custody.ask("status", message_id="m-20")
+    assert (told["state"], told["outcome"]) == (PENDING, "RATE_LIMITED")
+    assert re.fullmatch(
+        r"Nothing to do: the message stays queued and is tried again at 20\d\d-\d\d-\d\dT[\d:.]+Z\.",
+        told["hint"],
+    )
+    clock.at += 0.5
+    await until(lambda: not custody.routes().has(rows[24]))
+    assert [row.message_id for row in await custody.waiting()] == [f"m-{number}" for number in range(25)]
 
 
 @pytest.mark.requirement("A-custody-18", "D-visit-04")
@@ -568,6 +675,22 @@ async def test_of_33_the_last_one_is_refused_where_32_have_room(custody: Custody
     again = await together(custody, *several("m-31", "m-32", "m-0"))
     assert again.receipts == receipts[31:]
     assert isinstance(again.refusal, QueueFull)
+
+
+@pytest.mark.requirement("A-limits-08", "A-order-02")
+async def test_of_several_those_are_taken_for_which_there_is_a_token(custody: Custody):
+    clock = await hurried(custody)
+    names = [f"m-{number}" for number in range(25)]
+
+    receipts, refusal = await together(custody, *several(*names))
+    assert [one.message_id for one in receipts] == names[:20]
+    assert isinstance(refusal, RateLimited)
+    assert refusal.details["retry_after_ms"] == 100
+
+    clock.at += 0.5
+    receipts, refusal = await together(custody, *several(*names))
+    assert [one.message_id for one in receipts] == names
+    assert refusal is None
 
 
 @pytest.mark.requirement("A-custody-18")

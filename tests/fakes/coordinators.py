@@ -18,13 +18,14 @@ from herd.coordinator.opening import Opening
 from herd.core.clock import SystemClock
 from herd.core.config import Place
 from herd.core.identity import SessionName, target_of
-from herd.core.limits import DEFAULT_LIMITS, SEND_WAIT_MS
+from herd.core.limits import SEND_WAIT_MS
 from herd.core.paths import Layout
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
 from herd.presence.record import Presence, Record
 from herd.presence.registry import Registry
+from tests.fakes.bounds import UNHURRIED
 
 IN_TIME_S = 20.0
 """Seconds within which whatever a test waits for has to come; two busy cores may need some of them."""
@@ -52,7 +53,7 @@ def opening_of(layout: Layout, session: SessionName, **chosen: Any) -> Opening:
     """Give what a session is opened with: the real things, but a topology that knows no checkout."""
     given = {
         "cwd": f"/work/{session.session_id}",
-        "limits": DEFAULT_LIMITS,
+        "limits": UNHURRIED,
         "topology": FakeTopology({}),
         "place": NOWHERE,
         "jitter": lambda: 0.0,

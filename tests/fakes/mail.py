@@ -10,7 +10,6 @@ from typing import Any
 
 from herd.core.errors import HerdError
 from herd.core.identity import SessionName, target_of
-from herd.core.limits import DEFAULT_LIMITS
 from herd.core.locks import HeldLock
 from herd.core.moments import Moment
 from herd.core.paths import Layout
@@ -24,6 +23,7 @@ from herd.mail.steps import Step, no_step
 from herd.mail.tables import SCRIPTS
 from herd.mail.wire import Envelope, content_digest, read_envelope
 from herd.presence.session_file import SessionFile, read_session_file, write_session_file
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.records import session_of
 
 ALICE = session_of(1)
@@ -103,8 +103,8 @@ def admission(
     custody_id: str = CUSTODY, inbox_messages: int = 32, now_ms: int = NOW, **limits: int
 ) -> Admission:
     """Give with what Bob's mailbox admits a message."""
-    chosen = DEFAULT_LIMITS._replace(inbox_messages=inbox_messages, **limits)
-    return Admission(custody_id, chosen, Moment("a boot", now_ms, now_ms))
+    chosen = UNHURRIED._replace(inbox_messages=inbox_messages, **limits)
+    return Admission(custody_id, chosen, Moment("a-boot", now_ms, now_ms))
 
 
 def receipt(message_id: str = "m-1", state: str = ACCEPTED, **changes: Any) -> Receipt:

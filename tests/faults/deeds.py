@@ -28,7 +28,6 @@ from herd.core.clock import SystemClock
 from herd.core.config import Place
 from herd.core.errors import PeerOffline, QueueFull
 from herd.core.identity import SessionName, target_of
-from herd.core.limits import DEFAULT_LIMITS
 from herd.core.locks import wait_until_free
 from herd.core.paths import Layout
 from herd.mail.inbox import Sender
@@ -37,6 +36,7 @@ from herd.mail.wire import Envelope, read_envelope
 from herd.rpc.connection import Connection
 from roles.eligibility import OrdinaryLeads
 from roles.model import Party
+from tests.fakes.bounds import UNHURRIED
 
 _AT_ONCE = 4
 """Messages that a visitor hands in at once, at most."""
@@ -150,7 +150,7 @@ def coordinate_session(
         layout=Layout(root),
         session=session,
         cwd=f"/work/{session_id}",
-        limits=DEFAULT_LIMITS,
+        limits=UNHURRIED,
         topology=FakeTopology({}),
         place=Place("none"),
         name=session_id,
@@ -206,7 +206,7 @@ async def _visited(
         session.key,
         sender,
         lambda: authority.allowed(*parties),
-        limits=DEFAULT_LIMITS,
+        limits=UNHURRIED,
         clock=SystemClock(),
     )
     while True:

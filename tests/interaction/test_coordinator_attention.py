@@ -10,7 +10,9 @@ from herd.core.clock import FakeClock
 from herd.core.config import IDLE_NOTIFY
 from herd.core.errors import RecoveryRequired
 from herd.core.limits import DEFAULT_LIMITS, WAKE_OPEN_S, WAKES_COUNTED_S
+from herd.mail.header import NOTICE
 from herd.mail.steps import COMMIT_BEFORE, HANDOVER_AFTER
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, running, until
 from tests.fakes.listening import Listening, drained, looked
 from tests.fakes.raw_peer import RawPeer
@@ -226,9 +228,65 @@ async def test_what_could_not_be_answered_any_more_wakes_nobody(layout, bob, ear
     assert await ear.all_heard() == [Arrival(1, wake=wakes)]
 
 
+@pytest.mark.requirement("A-config-13")
+async def test_what_needs_no_reply_wakes_nobody_at_any_time_and_stays_until_it_is_read(layout, alice):
+    async with running(layout, BOB) as bob:
+        ear = Listening(bob)
+        sender_s = Listening(alice)
+        await alice.sees(bob)
+        await bob.ask("update", activity="working")
+        sent = [(await alice.send(bob, no_reply_needed=True))["message_id"] for _ in range(2)]
+        for activity in ("idle", "away", "idle"):
+            await bob.ask("update", activity=activity, turn_ended=True)
+        assert await ear.all_heard() != []
+        assert ear.wakes == 0
+    async with running(layout, BOB) as bob:
+        ear = Listening(bob)
+        await bob.ask("update", activity="idle", turn_ended=True)
+        assert {one.wake for one in await ear.all_heard()} == {False}
+        given = (await bob.read())["messages"]
+        assert [one["message_id"] for one in given] == sent
+        await bob.ask("confirm", message_ids=sent, evidence="test")
+        await alice.until_state(sent[1], "delivered")
+
+        assert await bob.texts() == []
+        assert await sender_s.all_heard() == [], "a receipt wakes nobody either"
+
+
+@pytest.mark.requirement("A-config-05")
+async def test_what_has_gathered_is_one_wake_by_fixed_words_and_twenty_of_them_make_an_hour(layout, alice):
+    clock = FakeClock()
+    async with running(layout, BOB, clock=clock) as bob, running(layout, CAROL) as carol:
+        ear = Listening(bob)
+        for one in (alice, carol):
+            await one.sees(bob)
+        await bob.ask("update", activity="working")
+        for number in range(3):
+            await alice.send(bob, f"from alice {number}")
+            await carol.send(bob, f"from carol {number}")
+        assert {one.wake for one in await ear.all_heard()} == {False}
+        await bob.ask("update", activity="idle", turn_ended=True)
+        assert [one for one in await ear.all_heard() if one.wake] == [Arrival(6, wake=True)]
+        assert (await turn(bob))[0].count('\n"from ') == 6
+
+        wakes = 1
+        for _ in range(25):
+            await alice.send(bob)
+            wakes += sum(one.wake for one in await ear.all_heard())
+            await turn(bob)
+            clock.advance(60)
+        assert wakes == DEFAULT_LIMITS.wakes_per_hour == 20
+        clock.advance(WAKES_COUNTED_S - 25 * 60)
+        await alice.send(bob)
+        assert [one.wake for one in await ear.all_heard()] == [True]
+    words = {alice.target, alice.coordinator.own.name, carol.target, carol.coordinator.own.name}
+    assert not any(word in NOTICE for word in words)
+    assert "{" not in NOTICE, "nothing is put into it"
+
+
 @pytest.mark.requirement("H-inbox-12")
 async def test_the_wakes_of_an_hour_are_bounded(layout, alice):
-    clock, limits = FakeClock(), DEFAULT_LIMITS._replace(wakes_per_hour=3)
+    clock, limits = FakeClock(), UNHURRIED._replace(wakes_per_hour=3)
     async with running(layout, BOB, clock=clock, limits=limits) as bob:
         ear = Listening(bob)
         await alice.sees(bob)

@@ -6,6 +6,7 @@ import pytest
 
 from herd.core.errors import AutomaticReplyLimit, MessageIdConflict
 from herd.core.limits import DEFAULT_LIMITS
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import running
 from tests.fakes.incoming import incoming
 from tests.fakes.listening import Listening, looked
@@ -226,7 +227,7 @@ async def test_activity_alone_is_no_person(alice, bob):
 
 
 async def test_the_budget_is_the_person_s_setting(layout, alice):
-    async with running(layout, BOB, limits=DEFAULT_LIMITS._replace(automatic_replies=1)) as bob:
+    async with running(layout, BOB, limits=UNHURRIED._replace(automatic_replies=1)) as bob:
         ear = Listening(bob)
         await handed(bob, alice, 0)
         sent = await bob.send(alice, "the one that is allowed")

@@ -16,13 +16,14 @@ from herd.coordinator.health import Health
 from herd.coordinator.listening import Listening
 from herd.core.clock import FakeClock
 from herd.core.errors import HerdError, NewerState, RecoveryRequired, UnsafeEndpoint
-from herd.core.limits import DEFAULT_LIMITS, HEALTH_RETRY_MS, HEALTH_SOONEST_MS
+from herd.core.limits import HEALTH_RETRY_MS, HEALTH_SOONEST_MS
 from herd.core.locks import probe
 from herd.core.watch import FolderWatch
 from herd.mail.mailbox_file import open_mailbox
 from herd.mail.steps import COMMIT_BEFORE, OFFER_BEFORE
 from herd.presence.registry import Registry
 from herd.presence.session_file import read_session_file
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, content_of, running, until
 from tests.fakes.raw_peer import RawPeer
 from tests.fakes.records import layout_at, put, session_of
@@ -496,7 +497,7 @@ async def until_refused(sender, recipient):
 async def test_a_full_disk_refuses_keeps_what_was_there_and_works_again_once_there_is_room(small_disk):
     layout = layout_at(small_disk)
     clock = FakeClock()
-    limits = DEFAULT_LIMITS._replace(inbox_messages=1_000)
+    limits = UNHURRIED._replace(inbox_messages=1_000)
     async with (
         running(layout, ALICE, clock=clock, limits=limits) as alice,
         running(layout, BOB, clock=clock, limits=limits) as bob,
@@ -621,7 +622,7 @@ async def test_a_socket_is_not_bound_again_and_again_where_watches_are_used_up(l
     async def found(path):
         calls.append(f"found {path}")
 
-    limits = DEFAULT_LIMITS
+    limits = UNHURRIED
     listening = Listening(
         layout, "instance-1", limits, accepted, clock=clock, jitter=lambda: 0.0, watch=no_watch
     )

@@ -9,12 +9,12 @@ import pytest
 
 from herd.core.errors import RecoveryRequired
 from herd.core.identity import peer_id_of
-from herd.core.limits import DEFAULT_LIMITS
 from herd.core.locks import AuthorityLock
 from herd.mail.steps import COMMIT_AFTER, INBOX_AFTER, SEVERAL_TAKEN_AFTER
 from herd.presence.record import Presence
 from roles.eligibility_fake import FakeJudge
 from roles.model import Denied, Unverified
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, content_of, running
 from tests.fakes.raw_peer import DOMAIN, Key, RawPeer
 from tests.fakes.records import LEAD, layout_at, put, session_of
@@ -259,7 +259,7 @@ async def test_an_instance_that_leaves_the_record_during_the_handshake_is_refuse
 @pytest.mark.requirement("A-limits-09")
 @pytest.mark.parametrize("said", ["nothing", "hello", "half a frame"])
 async def test_whoever_has_proved_nothing_in_time_is_shut_out(layout, bob, said):
-    limits = DEFAULT_LIMITS._replace(handshake_ms=50)
+    limits = UNHURRIED._replace(handshake_ms=50)
     async with (
         running(layout, ALICE, limits=limits) as alice,
         await bob.connect(alice.record()) as connection,
@@ -273,7 +273,7 @@ async def test_whoever_has_proved_nothing_in_time_is_shut_out(layout, bob, said)
 
 
 async def test_whoever_has_proved_himself_may_be_silent_for_longer(layout, bob):
-    limits = DEFAULT_LIMITS._replace(handshake_ms=50)
+    limits = UNHURRIED._replace(handshake_ms=50)
     async with running(layout, ALICE, limits=limits) as alice, await bob.proved(alice.record()) as connection:
         async with await bob.connect(alice.record()) as other:
             assert await other.ended(), "that long"
@@ -284,7 +284,7 @@ async def test_whoever_has_proved_himself_may_be_silent_for_longer(layout, bob):
 @pytest.mark.requirement("A-endpoint-12")
 @pytest.mark.parametrize(("connections", "most"), [(1, 32), (9, 36)])
 async def test_callers_beyond_the_bound_are_closed_unread(layout, bob, connections, most):
-    limits = DEFAULT_LIMITS._replace(connections=connections)
+    limits = UNHURRIED._replace(connections=connections)
     async with running(layout, ALICE, limits=limits) as alice:
         record = alice.record()
         held = [await bob.connect(record) for _ in range(most)]

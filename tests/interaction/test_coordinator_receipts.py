@@ -16,14 +16,14 @@ from herd.core.errors import (
     UnknownTarget,
 )
 from herd.core.identity import peer_id_of
-from herd.core.limits import DEFAULT_LIMITS
 from herd.mail import inbox
 from herd.mail.steps import OFFER_AFTER, OFFER_BEFORE
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import Steps, asked, running, until, until_async
 from tests.fakes.raw_peer import RawPeer
 from tests.fakes.records import layout_at, session_of
 
-PATIENT = DEFAULT_LIMITS._replace(acknowledgement_ms=60_000)
+PATIENT = UNHURRIED._replace(acknowledgement_ms=60_000)
 ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
 
 
@@ -239,7 +239,7 @@ async def test_reading_one_message_takes_no_receipt_away(pair):
 
 
 async def test_more_receipts_than_one_answer_carries_are_announced(layout, bob):
-    limits = DEFAULT_LIMITS._replace(inbox_messages=100)
+    limits = UNHURRIED._replace(inbox_messages=100)
     async with running(layout, ALICE) as alice, running(layout, CAROL, limits=limits) as carol:
         await alice.sees(carol)
         sent = [(await alice.send(carol, str(number)))["message_id"] for number in range(60)]

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sqlite3
 import uuid
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
@@ -18,16 +18,17 @@ from herd.core.errors import (
     InvalidReply,
     MessageIdConflict,
     MessageTooLarge,
+    QueueFull,
     RecoveryRequired,
     UnsafeEndpoint,
     UnsupportedProtocol,
 )
-from herd.core.limits import DEFAULT_LIMITS
 from herd.mail.steps import COMMIT_BEFORE, OUTBOX_AFTER, OUTBOX_BEFORE, SEND_BEFORE
 from herd.presence.record import decode, encode
 from herd.presence.session_file import SessionFile, write_session_file
 from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied, Unverified
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, content_of, running, until, until_async
 from tests.fakes.raw_peer import Key, RawPeer
 from tests.fakes.records import LEAD, layout_at, put, session_of
@@ -608,6 +609,25 @@ async def test_a_full_recipient_is_tried_again_no_sooner_than_it_asked_for(layou
         connection.accept(await coming)
 
 
+@pytest.mark.requirement("A-limits-06", "A-limits-20", "A-limits-21")
+async def test_a_send_that_would_take_up_too_much_is_refused_and_what_was_sent_goes_on(layout):
+    limits = UNHURRIED._replace(inbox_messages=1_000, storage_bytes=200_000)
+    async with running(layout, ALICE, limits=limits) as alice, running(layout, BOB) as bob:
+        await alice.sees(bob)
+        sent: list[str] = []
+        with suppress(QueueFull):
+            while True:
+                sent.append((await alice.send(bob, "x" * 5_000))["message_id"])
+
+        assert len(sent) > 3
+        refusal = await refused(alice.send(bob, "x" * 5_000), QueueFull)
+        assert refusal.details["retry_after_ms"] > 0
+        assert [row.message_id for row in await alice.outgoing()] == sent
+        given = (await bob.read())["messages"]
+        await bob.ask("confirm", message_ids=[one["message_id"] for one in given], evidence="a test")
+        await alice.until_state(sent[0], "delivered")
+
+
 @pytest.mark.requirement("H-inbox-06", "A-receipts-08")
 async def test_a_recipient_that_denies_at_acceptance_rejects_with_its_reason(layout, alice):
     judge = FakeJudge(Denied("you are in another group"))
@@ -728,7 +748,7 @@ async def test_a_socket_that_does_not_prove_the_record_gets_no_message(layout, a
 @pytest.mark.parametrize("how", ["hangs", "refuses", "absent", "half a handshake"])
 async def test_a_socket_that_does_not_answer_keeps_the_message_and_its_file(layout, how):
     raw = RawPeer(BOB)
-    limits = DEFAULT_LIMITS._replace(handshake_ms=50)
+    limits = UNHURRIED._replace(handshake_ms=50)
     async with running(layout, ALICE, limits=limits, clock=SystemClock()) as alice:
         if how in {"hangs", "half a handshake"}:
             async with raw.listening(layout) as server:
@@ -850,7 +870,7 @@ async def test_a_record_that_changed_while_a_call_waited_for_another_is_read_aga
 
 @pytest.mark.requirement("A-limits-05")
 async def test_a_connection_more_takes_the_place_of_the_idle_one_unused_for_longest(layout):
-    limits = DEFAULT_LIMITS._replace(connections=2)
+    limits = UNHURRIED._replace(connections=2)
     peers = [running(layout, session) for session in (BOB, CAROL, DAVE)]
     async with (
         running(layout, ALICE, limits=limits) as alice,
@@ -867,7 +887,7 @@ async def test_a_connection_more_takes_the_place_of_the_idle_one_unused_for_long
 
 @pytest.mark.requirement("A-limits-05")
 async def test_more_calls_at_once_than_connections_never_open_more(layout):
-    limits = DEFAULT_LIMITS._replace(connections=2, handshake_ms=60_000, acknowledgement_ms=60_000)
+    limits = UNHURRIED._replace(connections=2, handshake_ms=60_000, acknowledgement_ms=60_000)
     raws = [RawPeer(session_of(number, "pi")) for number in range(10, 15)]
     async with running(layout, ALICE, limits=limits) as alice, AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(raw.listening(layout)) for raw in raws]

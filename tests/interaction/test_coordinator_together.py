@@ -12,12 +12,13 @@ import pytest
 
 from herd.core.errors import MessageIdConflict
 from herd.core.limits import DEFAULT_LIMITS, SENT_TOGETHER
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, running, until
 from tests.fakes.raw_peer import RawPeer
 from tests.fakes.records import layout_at, session_of
 
 ALICE, BOB = session_of(1), session_of(2, "pi")
-ROOMY = DEFAULT_LIMITS._replace(inbox_messages=1_000)
+ROOMY = UNHURRIED._replace(inbox_messages=1_000)
 
 
 @pytest.fixture
@@ -148,7 +149,7 @@ async def test_a_full_inbox_in_the_middle_keeps_that_one_and_those_behind_it_pen
 
 @pytest.mark.requirement("A-custody-08", "A-custody-09")
 async def test_when_the_answer_is_lost_all_of_them_come_again_one_by_one_under_their_ids(layout):
-    async with bob_of(layout, limits=DEFAULT_LIMITS._replace(acknowledgement_ms=200)) as bob:
+    async with bob_of(layout, limits=UNHURRIED._replace(acknowledgement_ms=200)) as bob:
         first = await bob.asked("peer.send")
         ids = await bob.sent("a", "b", "c")
         bob.connection.accept(first)

@@ -486,3 +486,24 @@ def records(world: World) -> set[str]:
     """Give the sessions on record."""
     found = [json.loads(path.read_text()) for path in world.home.glob("*/peers/*.json")]
     return {one["session"]["session_id"] for one in found}
+
+
+@pytest.mark.requirement("A-restart-02")
+def test_mail_held_back_at_a_start_is_told_to_the_person_once_and_to_no_model(world: World):
+    server = world.started()
+    target = world.target()
+    server.end()
+    settings = world.home / "config" / "herd" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('on_restart = "review"\n', encoding="utf-8")
+    world.other.request("session.send", target=target, message="secret words")
+    again = world.started()
+    until(lambda: "s-1" in world.claude.flags(), "no flag stands")
+
+    shown = world.claude.hook("UserPromptSubmit", prompt="hello")
+    said = f"Herd: 1 waiting message is held back. At a terminal: herd inbox --session {target} --accept"
+    assert shown == {"systemMessage": said}
+    for event in ("UserPromptSubmit", "Stop"):
+        assert world.claude.hook(event) is None
+    assert world.not_woken()
+    assert again.call("peer_messages")["messages"] == []

@@ -71,7 +71,7 @@ FULL = Presence(
         pytest.param(
             MAILBOX_VERSION,
             [[script.split() for script in SCRIPTS], MAILBOX_APPLICATION_ID],
-            (2, "74dd67753e1daeed"),
+            (2, "8cc78bee7cb70830"),
             id="the mailbox",
         ),
     ],

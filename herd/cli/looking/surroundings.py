@@ -27,8 +27,9 @@ def settings(environ: Mapping[str, str], found: list[Settings]) -> Findings:
     """Read the settings and put them into `found`."""
     read = config.load(environ)
     found.append(read)
+    off = "" if read.enabled else "; `enabled = false` switches Herd off"
     there = "read" if os.path.exists(read.config_file) else "not there, so the defaults hold"
-    yield Finding("settings", ok=True, detail=f"{read.config_file} {there}")
+    yield Finding("settings", ok=True, detail=f"{read.config_file} {there}{off}")
 
 
 def machine(source: str) -> Finding:

@@ -5,6 +5,7 @@ wakes it. Everything that one of them tells is dealt with one after the other.
 """
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from herd.core.errors import HerdError
 from herd.hosts.adapter import Handed
 from herd.hosts.claude import policy
 from herd.hosts.claude.door import Answer, Door
-from herd.hosts.claude.events import PROMPT, SESSION_END, STOP, TOOLS, Event, read_event
+from herd.hosts.claude.events import PROMPT, SESSION_END, SESSION_START, STOP, TOOLS, Event, read_event
 from herd.hosts.claude.handing import Handing, Text, may_go_on
 from herd.hosts.claude.inbox import inbox_of, push_notice
 from herd.hosts.claude.session_file import ACTIVITIES, IDLE, Process, State, StateWatch, settings_folder
@@ -34,6 +35,7 @@ _log = logging.getLogger("herd.hosts.claude")
 
 _HANDS_OVER = frozenset({PROMPT, TOOLS, STOP})
 """Not the begin of a session: a run with a prompt of its own would put that text into the request twice."""
+_SHOWS_PERSON = frozenset({SESSION_START, PROMPT})
 _LARGE_BYTES = 65_536
 
 
@@ -62,6 +64,8 @@ class ClaudeCompanion:
         self._unlisten: Callable[[], None] = lambda: None
         self._session_id: str | None = None
         self._unread_since: float | None = None
+        self._held_back = 0
+        self._told_person = False
         self._hooks_seen = False
         self._transcript: str | None = None
         self._permission_mode: str | None = None
@@ -93,6 +97,7 @@ class ClaudeCompanion:
         self._handing.dropped()
         self._coordinator = coordinator
         self._unread_since = None
+        self._held_back, self._told_person = 0, False
         if coordinator is not None:
             self._session_id = coordinator.own.session.session_id
             self._report(coordinator)  # before it can wake: an unknown activity would allow that
@@ -134,8 +139,10 @@ class ClaudeCompanion:
             text = await self._text_for(event, coordinator)
             self._turns.heard(event, prolongs=text is not None)
             self._refresh()
-        if text is None:
-            return Answer()
+            if text is None:
+                said = self._for_the_person(event, coordinator)
+                self._refresh()
+                return Answer(said)
         return Answer(text.output(), lambda told: self._handing.printed(text, told=told))
 
     def _learn(self, event: Event) -> None:
@@ -147,6 +154,15 @@ class ClaudeCompanion:
             self._waker.ending()
         elif not event.of_subagent:
             self._waker.went_on()
+
+    def _for_the_person(self, event: Event, coordinator: Coordinator) -> bytes:
+        """Give what the person is shown, and the model is not: that mail waits to be let through."""
+        if event.of_subagent or event.name not in _SHOWS_PERSON or not self._held_back:
+            return b""
+        waiting = f"{self._held_back} waiting message{'s are' if self._held_back > 1 else ' is'} held back"
+        look = f"herd inbox --session {coordinator.own.target} --accept"
+        self._held_back, self._told_person = 0, True
+        return json.dumps({"systemMessage": f"Herd: {waiting}. At a terminal: {look}"}).encode("ascii")
 
     async def _text_for(self, event: Event, coordinator: Coordinator) -> Text | None:
         if event.of_subagent or event.name not in _HANDS_OVER or self._unread_since is None:
@@ -221,8 +237,9 @@ class ClaudeCompanion:
         await self._serving.bind(session_id, cwd)
 
     def _arrived(self, arrival: Arrival) -> None:
-        if self._unread_since is None:
+        if self._unread_since is None and arrival.unread:
             self._unread_since = time.monotonic()
+        self._held_back = 0 if self._told_person else arrival.held_back
         self._refresh()
         known = self._state if self._state is self._followed else None
         taken = self._waker.arrived(arrival, known)
@@ -244,6 +261,7 @@ class ClaudeCompanion:
         """Bring the flags into line with what a hook would have to do now."""
         current = self._state.session_id if self._state is not None else self._session_id
         moved = current != self._session_id
-        serves = self._coordinator is not None and (self._unread_since is not None or self._handing.owes)
+        waits = self._unread_since is not None or self._held_back > 0
+        serves = self._coordinator is not None and (waits or self._handing.owes)
         prompt = self._coordinator is not None and self._coordinator.thread.awaits_prompt
         self._door.flags.show(current, wanted=moved or serves, prompt=prompt)

@@ -138,6 +138,8 @@ class Session {
   private ready: Promise<void> = Promise.resolve();
   private again?: NodeJS.Timeout;
   private failures = 0;
+  private shownHeld = 0;
+  private target = "TARGET";
   private problem?: string;
   private closed = false;
   private notice = "";
@@ -176,7 +178,8 @@ class Session {
   private async open(one: Coordinator): Promise<void> {
     const session_id = this.ctx.sessionManager.getSessionId();
     const name = this.pi.getSessionName();
-    await one.request("session.bind", { host: "pi", session_id, created: this.created, cwd: this.ctx.cwd, name });
+    const bound = await one.request("session.bind", { host: "pi", session_id, created: this.created, cwd: this.ctx.cwd, name });
+    this.target = bound.target;
     this.notice = (await one.request("session.subscribe")).notice;
     const { tools } = await one.request("session.tools");
     if (JSON.stringify(tools) !== JSON.stringify(TOOLS)) for (const tool of tools) this.show(tool);
@@ -260,12 +263,20 @@ class Session {
 
   // --- mail ---------------------------------------------------------------------------------------------
 
-  private arrived({ unread, wake }: { unread: number; wake: boolean }): void {
+  private arrived({ unread, wake, held_back }: { unread: number; wake: boolean; held_back?: number }): void {
     if (this.closed) return;
+    this.holdsBack(held_back ?? 0);
     this.unread = unread > 0;
     this.owedWake ||= wake;
     if (this.running && this.ctx.isIdle()) this.settled(false); // a run that failed before it began
     if (this.owedWake) this.wake();
+  }
+
+  /** Show the person, and nobody else, that mail waits until it is let through. */
+  private holdsBack(count: number): void {
+    if (count === this.shownHeld || this.problem !== undefined || !this.ctx.hasUI) return;
+    this.shownHeld = count;
+    this.ctx.ui.setStatus(CUSTOM, count ? `herd: ${count} held back; herd inbox --session ${this.target} --accept` : undefined);
   }
 
   private wake(): void {

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from herd.core.errors import BY_CODE, DeliveryUnknown, HerdError, InvalidRpc, MessageIdConflict, QueueFull
-from herd.core.limits import DEFAULT_LIMITS
 from herd.core.paths import Layout
 from herd.mail import inbox
 from herd.mail.mailbox import Mailbox
@@ -24,6 +23,7 @@ from herd.mail.reach import ConnectionReach
 from herd.mail.receipts import Receipt
 from herd.mail.wire import read_envelope, receipt_to_wire
 from herd.rpc.connection import Connection
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.mail import (
     BOB,
     CUSTODY,
@@ -84,7 +84,7 @@ async def reached(answer: Answer, **limits: int) -> AsyncIterator[tuple[Connecti
     near.setblocking(False)
     far = Far(far_end, answer)
     connection = Connection(
-        *await asyncio.open_unix_connection(sock=near), Silent(), limits=DEFAULT_LIMITS._replace(**limits)
+        *await asyncio.open_unix_connection(sock=near), Silent(), limits=UNHURRIED._replace(**limits)
     )
     async with asyncio.timeout(IN_TIME_S), asyncio.TaskGroup() as group:
         group.create_task(far.serve())
