@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from docs.adapter_api import served
 from docs.adapter_methods import METHODS
 from herd.core.errors import CommunicationDisabled
 from tests.fakes.herd_mcp import HerdMcp
@@ -66,12 +67,19 @@ def test_an_extension_is_refused_whatever_it_asks(off: Machine):
         "session.status": {"message_id": "m-1"},
         "session.cancel": {"message_id": "m-1"},
         "session.release": {"message_ids": []},
+        "session.purge": {"message_id": "m-1"},
     }
     asked = [
         name for name in METHODS if name not in {"session.authenticate", "session.tool", "session.tools"}
     ]
     assert len(asked) > 8
+    shapes = served()
     for method in asked:
+        required = (
+            shapes[method].model_json_schema(by_alias=True).get("required", []) if method in shapes else []
+        )
+        assert method in needed or set(required) <= {"text"}, "it is asked as it has to be"
+        needed.setdefault(method, dict.fromkeys(required, "hello"))
         with pytest.raises(CommunicationDisabled):
             session.request(method, **needed.get(method, {}))
 
