@@ -36,7 +36,7 @@ import os, signal, sys
 from herd.core.paths import Layout
 from herd.mail import inbox
 from herd.mail.visit import visit
-from tests.fakes.mail import BOB, NOW, envelope, sender
+from tests.fakes.mail import BOB, NOW, admission, envelope, sender
 
 def work(connection, file):
     custody_id = file.custody_id
