@@ -72,11 +72,7 @@ async def coordinate(opening: Opening) -> AsyncIterator["Coordinator"]:
 
 
 def _collect_seldom() -> None:
-    """Let garbage in cycles lie a little longer: looking for it took a tenth of what a message costs.
-
-    A message makes some two hundred objects and next to no cycle; at Python's own bound the young ones are
-    gone through every three messages, and all of a burst that still waits with them.
-    """
+    """Let garbage in cycles lie a little longer: looking for it took a tenth of a burst's CPU time."""
     gc.set_threshold(max(gc.get_threshold()[0], OBJECTS_BEFORE_COLLECTION), *gc.get_threshold()[1:])
 
 
