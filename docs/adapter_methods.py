@@ -126,7 +126,10 @@ METHODS: dict[str, Method] = {
         "in any case. A refusal means that nothing was queued, or that what was queued is rejected.",
         {
             "target": "an exact target or peer id that was shown to this session",
-            "message": "the text, at most 7,000 bytes of UTF-8",
+            "message": (
+                "the text; where it does not fit into the envelope, it and the `files` have at most "
+                "`mailbox_payload_bytes` together"
+            ),
             "reply_to": "the message of that same target which this one answers",
             "topic": "a few words on what it is about",
             "no_reply_needed": "whether the recipient is told that no answer is expected",
@@ -134,6 +137,16 @@ METHODS: dict[str, Method] = {
                 "an id of this call that is unique in the session's life: sent again with it, the same text "
                 "is the same message"
             ),
+            "files": (
+                "what to attach, at most 32 entries: paths of UTF-8 text files, relative ones from the "
+                "session's working directory, and references to results, `result:<agent>#<n>` or "
+                "`result:<request-id>`; one that cannot be attached as it is refuses the call"
+            ),
+            "branches": (
+                "the branches of the conversation up to where it is now, for `result:<agent>#<n>`; without "
+                "it results of every branch are found"
+            ),
+            "drafted": "whether what `session.draft` was given here stands in front of `message`",
         },
         (
             Result("message_id", "the message's id, the same at every attempt"),
@@ -213,6 +226,31 @@ METHODS: dict[str, Method] = {
         ),
         (),
     ),
+    "session.draft": Method(
+        "Takes the next piece of a text that is too long for one frame. What was taken goes in front of the "
+        "next `session.send` of this connection that says `drafted`, and is forgotten by any other one. It "
+        "is bounded by `mailbox_payload_bytes`.",
+        {"text": "the piece"},
+        (Result("bytes", "how many there are now"),),
+        ("MESSAGE_TOO_LARGE",),
+    ),
+    "session.result": Method(
+        "Registers what an agent of this session made as a result that can be attached by reference. The "
+        "text is stored at once, at most `inline_attachment_bytes`. The newest 256 results, and of them "
+        "2 MiB, are kept. Its number is given once in a data root and never again.",
+        {
+            "agent": "the agent's name: letters, digits, `_`, `.` and `-`, at most 64",
+            "text": "the result; either this or `file`",
+            "file": "the path of a UTF-8 text file that holds it, read now",
+            "request_id": "the host's id of the call that made it; one is made where it is left out",
+            "branch": "the branch of the conversation on which it was made, where the host has branches",
+        },
+        (
+            Result("ref", "`result:<agent>#<n>`, for people and models"),
+            Result("canonical", "`result:<request-id>`, the very call"),
+        ),
+        ("MESSAGE_TOO_LARGE", "REQUEST_ID_CONFLICT", "LOCK_TIMEOUT", "RECOVERY_REQUIRED"),
+    ),
     "session.read": Method(
         "Hands over the messages that wait, in the order of acceptance, at most 24,576 bytes of them, and "
         "the receipts that have changed. Each hand-over is counted before the answer is written. What was "
@@ -224,6 +262,10 @@ METHODS: dict[str, Method] = {
             "reply_to": "only answers to this message, and its receipt, which then does not count as told",
             "message_id": "this one message, read before or not, and no receipts",
             "offset": "with `message_id`: go on from this character of the text",
+            "attachment": (
+                "with `message_id`: the text of this attached file in place of the message's, by its name or "
+                "its number from 1; the message must have been handed over before, and nothing is by this"
+            ),
             "wait_ms": "milliseconds to wait for something to come",
         },
         (
@@ -239,6 +281,10 @@ METHODS: dict[str, Method] = {
             _sometimes("messages[].no_reply_needed", "`true` where its sender expects no answer"),
             _sometimes("messages[].again", "`true` where an earlier hand-over was not confirmed"),
             _sometimes("messages[].next_offset", "where the text goes on, where it was cut"),
+            _sometimes("messages[].attachments[].name", "under which an attached file is shown"),
+            _sometimes("messages[].attachments[].bytes", "its length"),
+            _sometimes("messages[].attachment.name", "the file whose text this is, where one was asked for"),
+            _sometimes("messages[].attachment.bytes", "its length"),
             Result("receipts[].message_id", "a message that this session sent"),
             Result("receipts[].target", "whom it was sent to"),
             Result("receipts[].status", "its state"),
@@ -248,6 +294,7 @@ METHODS: dict[str, Method] = {
             Result("timed_out", "whether it waited in vain"),
             _sometimes("more", "`true` where more messages or receipts wait than one answer holds"),
             _sometimes("set_aside[]", "messages handed over twice in vain, which come only by `message_id`"),
+            _sometimes("unreadable[]", "messages whose text or files are damaged where they are stored"),
         ),
         (
             "UNKNOWN_TARGET",
@@ -274,7 +321,9 @@ METHODS: dict[str, Method] = {
             _sometimes("messages[].no_reply_needed", "`true` where its sender expects no answer"),
             _sometimes("messages[].again", "`true` where an earlier hand-over was not confirmed"),
             _sometimes("messages[].next_offset", "where the text goes on, where it was cut"),
-            Result("unreadable[]", "the ids of messages whose stored record does not parse"),
+            _sometimes("messages[].attachments[].name", "under which an attached file is shown"),
+            _sometimes("messages[].attachments[].bytes", "its length"),
+            Result("unreadable[]", "the ids of messages whose stored record, text or files are damaged"),
             Result("more", "whether more waits than is shown"),
             _sometimes("set_aside[]", "the ids of those given twice in vain, which wait for a person"),
             _sometimes("held_back", "how many wait until a person lets them through"),
@@ -403,6 +452,7 @@ METHODS: dict[str, Method] = {
             "name": "the tool",
             "arguments": "as its schema says",
             "call_id": "the host's id of this call, unique in the session's life",
+            "branches": "as `session.send` takes them, for a call of `message_peer`",
         },
         (
             Result("text", "for the model, with everything in it"),

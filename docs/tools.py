@@ -32,6 +32,7 @@ _INPUTS = {
     ("list_peers", "scope"): "how far to look; the whole machine where it is left out",
     ("message_peer", "topic"): "a few words on what it is about",
     ("message_peer", "no_reply_needed"): "tell the recipient that no answer is expected",
+    ("message_peer", "message"): "the text",
     ("peer_messages", "wait_ms"): "milliseconds to wait where nothing is there",
 }
 
@@ -74,8 +75,15 @@ _RESULTS: Mapping[str, Mapping[str, str]] = {
         "messages.correlation_id": "the message that its exchange began with, where that is another one",
         "messages.no_reply_needed": "its sender expects no answer",
         "messages.again": "it was given before and nothing proved that it arrived",
+        "messages.attachments": "the files that came with it; each is read by `message_id` and `attachment`",
+        "messages.attachments.name": "the file's name, or the reference of an attached result",
+        "messages.attachments.bytes": "its length",
+        "messages.attachment": "the file whose text this is, where one was asked for",
+        "messages.attachment.name": "its name",
+        "messages.attachment.bytes": "its length",
         "messages.next_offset": "the text goes on there: ask with `message_id` and this `offset`",
         "set_aside": "messages given twice without evidence: they come only by `message_id` or to a person",
+        "unreadable": "messages whose text or files are damaged where they are stored",
         "receipts": "what became of messages that this session sent",
         "receipts.message_id": "the message's id",
         "receipts.target": "whom it went to",

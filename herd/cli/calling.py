@@ -17,7 +17,7 @@ from herd.cli.context import Context
 from herd.client import Client
 from herd.core.errors import DeliveryUnknown, NoSession, PeerOffline, SessionHeld
 from herd.core.identity import TERMINAL
-from herd.core.limits import CLIENT_S, LOOK_AGAIN_MS
+from herd.core.limits import CLIENT_S, DRAFT_CHARACTERS, LOOK_AGAIN_MS
 
 Call = Callable[[str, dict[str, Any]], dict[str, Any]]
 
@@ -66,7 +66,7 @@ class _Line:
         asked = self._repeatable(method, params)
         while True:
             try:
-                return self._way.request(method, asked, wait_s=_patience(asked))
+                return self._asked(method, asked)
             except (DeliveryUnknown, NoSession) as fault:
                 if not (self._moves and _has_ended(fault)) or time.monotonic() > give_up:
                     raise
@@ -74,6 +74,18 @@ class _Line:
             time.sleep(LOOK_AGAIN_MS / 1000)  # one that is ending may still be on record
             self._way = self._found(self._caller_now())
             asked = _with_wait_left(asked, give_up)
+
+    def _asked(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        text = params.get("message", "")
+        if method != "session.send" or len(text) <= DRAFT_CHARACTERS or not isinstance(self._way, Client):
+            return self._way.request(method, params, wait_s=_patience(params))
+        # Too long for one frame, or nearly so: the coordinator puts it together again.
+        starts = range(0, len(text) - DRAFT_CHARACTERS, DRAFT_CHARACTERS)
+        for start in starts:
+            piece = {"text": text[start : start + DRAFT_CHARACTERS]}
+            self._way.request("session.draft", piece, wait_s=CLIENT_S)
+        rest = {**params, "message": text[starts[-1] + DRAFT_CHARACTERS :], "drafted": True}
+        return self._way.request(method, rest, wait_s=_patience(params))
 
     def _repeatable(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Make a send the same message however often it is asked for; other methods are that already."""

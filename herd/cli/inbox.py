@@ -39,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--message", metavar="MESSAGE", help="show this one message, read before or not")
     parser.add_argument(
+        "--save",
+        metavar="FOLDER",
+        help="write the files attached to what is shown into this folder; nothing there is replaced",
+    )
+    parser.add_argument(
         "--look", action="store_true", help="show what waits; nothing counts as delivered by it"
     )
     parser.add_argument(
@@ -59,13 +64,17 @@ def run(options: argparse.Namespace) -> int:
     if options.accept:
         return _accept(context, options)
     if options.other is not None or options.look:
-        if wait_s or options.message is not None:
-            raise InvalidParams("--session and --look show what waits, and take neither --wait nor --message")
+        if wait_s or options.message is not None or options.save is not None:
+            raise InvalidParams(
+                "--session and --look show what waits, and take none of --wait, --message and --save"
+            )
         _show_waiting(_waiting(context, options), as_json=options.json)
         return 0
     with calling(context, context.caller(options.as_name)) as call:
         for answer in answers(call, options.message, wait_s):
             _show(answer, as_json=options.json)
+            if options.save is not None:
+                _save(call, answer, exact_text(options.save))
             output.flush()
             # Only now is there evidence: a reader of our output that went away has seen nothing.
             _confirm(call, answer)
@@ -146,6 +155,14 @@ def _confirm(call: Call, answer: dict[str, Any]) -> None:
         call("session.confirm", {"message_ids": part, "evidence": "shown by herd inbox"})
 
 
+def _save(call: Call, answer: dict[str, Any], folder: str) -> None:
+    from herd.cli.saving import saved  # few commands save anything
+
+    for message in answer["messages"]:
+        for path in saved(call, message, folder):
+            output.remark(f"saved {printable(path, None)}")
+
+
 def _show_waiting(answer: dict[str, Any], *, as_json: bool, accepts: bool = False) -> None:
     if as_json:
         output.put_json(answer)
@@ -176,7 +193,9 @@ def _show(answer: dict[str, Any], *, as_json: bool) -> None:
         )
     for message in answer["messages"]:
         output.put(shown_to_person(message))
+    for message_id in answer.get("unreadable", []):
+        output.put(f"message {printable(message_id)} is damaged where it is stored, and cannot be shown")
     for message_id in answer.get("set_aside", []):
         output.put(f"given twice in vain: {message_id}; read it with `herd inbox --message {message_id}`")
-    if not (answer["messages"] or answer["receipts"] or "set_aside" in answer):
+    if not (answer["messages"] or answer["receipts"] or answer.keys() & {"set_aside", "unreadable"}):
         output.put("nothing new")

@@ -1,6 +1,7 @@
 """`herd send`: one message to one session."""
 
 import argparse
+import os
 import sys
 import time
 from typing import Any
@@ -14,6 +15,7 @@ from herd.cli.options import add_as
 from herd.core.errors import BY_CODE, FrameTooLarge, InvalidParams, InvalidRpc, MessageTooLarge
 from herd.core.identity import TERMINAL
 from herd.core.limits import CARRY_S, RETRY_FIRST_MS, STDIN_BYTES
+from herd.mail.parts import PREFIX
 from herd.mail.receipts import PENDING, REJECTED
 
 HELP = "send a message to a session"
@@ -31,6 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reply-to", metavar="MESSAGE", help="the message of that peer which this one answers"
     )
+    parser.add_argument(
+        "--file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        dest="files",
+        help="attach a UTF-8 text file, or a result by `result:AGENT#N`; may be given more than once",
+    )
     parser.add_argument("--topic", metavar="TOPIC", help="a few words on what it is about")
     parser.add_argument(
         "--no-reply-needed", action="store_true", help="tell the recipient that no answer is expected"
@@ -43,6 +53,8 @@ def run(options: argparse.Namespace) -> int:
     for field in ("reply_to", "topic"):
         if getattr(options, field) is not None:
             params[field] = exact_text(getattr(options, field))
+    if options.files:
+        params["files"] = [_entry(exact_text(one)) for one in options.files]
     if options.no_reply_needed:
         params["no_reply_needed"] = True
     context = open_context()
@@ -88,11 +100,16 @@ def carried(call: Call, sent: dict[str, Any]) -> dict[str, Any]:
     return sent
 
 
+def _entry(given: str) -> str:
+    """Give a path as it stands from this shell; the session may be elsewhere."""
+    return given if given.startswith(PREFIX) else os.path.join(os.getcwd(), given)
+
+
 def _sent(call: Call, params: dict[str, Any]) -> dict[str, Any]:
     try:
         return call("session.send", params)
     except FrameTooLarge as refusal:  # the session's coordinator did not even read it
-        raise MessageTooLarge(f"the text is too large to hand it on: {refusal.message}") from None
+        raise MessageTooLarge(f"the call is too large to hand it on: {refusal.message}") from None
 
 
 def _remark(sent: dict[str, Any], caller: Caller) -> str:

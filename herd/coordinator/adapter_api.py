@@ -12,6 +12,7 @@ from herd.coordinator.adapter_params import (
     BindParams,
     ComposeParams,
     ConfirmParams,
+    DraftParams,
     DrainParams,
     HistoryParams,
     ListParams,
@@ -21,16 +22,18 @@ from herd.coordinator.adapter_params import (
     PurgeParams,
     ReadParams,
     ReleaseParams,
+    ResultParams,
     SendParams,
     TextParams,
     UpdateParams,
     WaitingParams,
 )
-from herd.coordinator.delivery import Query
+from herd.coordinator.delivery import Handed, Query
+from herd.coordinator.registering import Made
 from herd.coordinator.sending import Sent, Submission
-from herd.coordinator.shapes import shape_message, shape_receipt, shape_status
+from herd.coordinator.shapes import shape_attachment, shape_message, shape_receipt, shape_status
 from herd.coordinator.subscription import Subscription
-from herd.core.errors import InvalidParams, MethodNotFound
+from herd.core.errors import InvalidParams, MessageTooLarge, MethodNotFound
 from herd.core.identity import TERMINAL
 from herd.mail.receipts import PENDING
 from herd.mail.wire import checked
@@ -83,6 +86,7 @@ class AdapterApi:
         self._binding = asyncio.Lock()
         self._served: set[Coordinator] = set()
         self._subscription = Subscription()
+        self._drafted: list[str] = []
         self._connection: Connection | None = None
 
     async def request(
@@ -160,7 +164,12 @@ class AdapterApi:
         return {"self": me, **page}
 
     async def _send(self, coordinator: "Coordinator", params: SendParams) -> dict[str, Any]:
-        sent = await coordinator.sending.send(Submission(**params.model_dump()), command=self._command)
+        drafted, self._drafted = self._drafted, []
+        fields = params.model_dump(exclude={"drafted"})
+        if params.drafted:
+            fields["message"] = "".join([*drafted, params.message])
+        fields["files"] = tuple(params.files or ())
+        sent = await coordinator.sending.send(Submission(**fields), command=self._command)
         return self._told(coordinator, sent)
 
     async def _compose(self, coordinator: "Coordinator", params: ComposeParams) -> dict[str, Any]:
@@ -190,27 +199,45 @@ class AdapterApi:
         optional = {"peer_running": None if sent.running else False, "undrained_minutes": lying}
         return {**answer, **{field: value for field, value in optional.items() if value is not None}}
 
+    async def _draft(self, coordinator: "Coordinator", params: DraftParams) -> dict[str, Any]:
+        size = sum(len(text.encode()) for text in (*self._drafted, params.text))
+        most = coordinator.opening.limits.mailbox_payload_bytes
+        if size > most:
+            self._drafted = []
+            raise MessageTooLarge(f"the text has more than {most} bytes, mailbox_payload_bytes")
+        self._drafted.append(params.text)
+        return {"bytes": size}
+
+    async def _result(self, coordinator: "Coordinator", params: ResultParams) -> dict[str, Any]:
+        return (await coordinator.registering.register(Made(**params.model_dump())))._asdict()
+
     async def _read(self, coordinator: "Coordinator", params: ReadParams) -> dict[str, Any]:
         if params.offset and params.message_id is None:
             raise InvalidParams("offset goes on within one message: give its message_id", field="offset")
+        if params.attachment is not None and params.message_id is None:
+            raise InvalidParams(
+                "attachment is a file of one message: give its message_id", field="attachment"
+            )
         query = Query(
             after=None if params.after is None else int(params.after),
             sender=params.sender,
             reply_to=params.reply_to,
             message_id=params.message_id,
             offset=params.offset,
+            attachment=params.attachment,
             wait_ms=params.wait_ms,
         )
         person = self._command and coordinator.own.session.host == TERMINAL
         handed = await coordinator.delivery.read(self, query, person=person)
         set_aside = await coordinator.delivery.set_aside()
         answer: dict[str, Any] = {
-            "messages": [shape_message(row, params.offset) for row in handed.messages],
+            "messages": _shown(handed, params.offset),
             "receipts": [shape_receipt(row) for row in handed.receipts],
             "cursor": str(handed.cursor),
             "timed_out": bool(params.wait_ms) and not (handed.messages or handed.receipts),
         }
-        optional: dict[str, Any] = {"more": handed.more, "set_aside": set_aside}
+        unreadable = coordinator.delivery.damaged
+        optional: dict[str, Any] = {"more": handed.more, "set_aside": set_aside, "unreadable": unreadable}
         return {**answer, **{field: value for field, value in optional.items() if value}}
 
     async def _confirm(self, coordinator: "Coordinator", params: ConfirmParams) -> dict[str, Any]:
@@ -257,6 +284,12 @@ class AdapterApi:
         return shape_status(await coordinator.cancel(params.message_id))
 
 
+def _shown(handed: Handed, offset: int) -> list[dict[str, Any]]:
+    if handed.attachment is not None:
+        return [shape_attachment(*handed.attachment, offset)]
+    return [shape_message(row, offset) for row in handed.messages]
+
+
 _OF_PRESENCE = frozenset(
     {"session.update", "session.whoami", "session.list", "session.send", "session.compose"}
 )
@@ -269,6 +302,8 @@ _METHODS: dict[str, tuple[type[Params], Any]] = {
     "session.send": (SendParams, AdapterApi._send),  # noqa: SLF001
     "session.compose": (ComposeParams, AdapterApi._compose),  # noqa: SLF001
     "session.references": (TextParams, AdapterApi._references),  # noqa: SLF001
+    "session.draft": (DraftParams, AdapterApi._draft),  # noqa: SLF001
+    "session.result": (ResultParams, AdapterApi._result),  # noqa: SLF001
     "session.read": (ReadParams, AdapterApi._read),  # noqa: SLF001
     "session.waiting": (WaitingParams, AdapterApi._waiting),  # noqa: SLF001
     "session.let_through": (Nothing, AdapterApi._let_through),  # noqa: SLF001

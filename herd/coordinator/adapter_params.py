@@ -3,12 +3,17 @@
 They are ignorant of what becomes of them.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from herd.coordinator.attaching import AGENT
 from herd.core.identity import is_peer_id, is_target
 from herd.core.limits import (
+    ATTACHMENT_NAME_CHARACTERS,
+    ATTACHMENTS,
+    BRANCH_CHARACTERS,
+    BRANCHES,
     CALL_ID_CHARACTERS,
     CONFIRMED_AT_ONCE,
     CURSOR_CHARACTERS,
@@ -16,6 +21,7 @@ from herd.core.limits import (
     DRAIN_CHARACTERS,
     DRAIN_GREATEST_CHARACTERS,
     DRAIN_LEAST_CHARACTERS,
+    FILE_CHARACTERS,
     HISTORY_MESSAGES,
     LABEL_CHARACTERS,
     QUERY_CHARACTERS,
@@ -28,6 +34,9 @@ from herd.mail.wire import MessageId
 Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
 Cwd = Annotated[str, Field(min_length=1, max_length=CWD_CHARACTERS)]
 Target = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
+FileEntry = Annotated[str, Field(min_length=1, max_length=FILE_CHARACTERS)]
+Branch = Annotated[str, Field(min_length=1, max_length=BRANCH_CHARACTERS)]
+Branches = Annotated[list[Branch], Field(max_length=BRANCHES)]
 
 
 def _exact(value: str) -> str:
@@ -88,7 +97,11 @@ class ListParams(Params):
 
 
 class SendParams(Params):
-    """What `session.send` takes."""
+    """What `session.send` takes.
+
+    `drafted` puts what `session.draft` was given on this connection in front of the message. `branches` are
+    those of the host's conversation up to where it is now, for references to results among the `files`.
+    """
 
     target: Target
     message: Annotated[str, Field(min_length=1)]
@@ -96,6 +109,31 @@ class SendParams(Params):
     topic: Annotated[str, Field(min_length=1, max_length=TOPIC_CHARACTERS)] | None = None
     no_reply_needed: bool = False
     call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_CHARACTERS)] | None = None
+    files: Annotated[list[FileEntry], Field(max_length=ATTACHMENTS)] | None = None
+    branches: Branches | None = None
+    drafted: bool = False
+
+
+class DraftParams(Params):
+    """What `session.draft` takes: the next piece of a text that is too long for one frame."""
+
+    text: Annotated[str, Field(min_length=1)]
+
+
+class ResultParams(Params):
+    """What `session.result` takes: `text`, or the `file` that holds it."""
+
+    agent: Annotated[str, Field(pattern=f"^{AGENT}$")]
+    text: Annotated[str, Field(min_length=1)] | None = None
+    file: FileEntry | None = None
+    request_id: MessageId | None = None
+    branch: Branch | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.text is None) == (self.file is None):
+            raise ValueError("exactly one of text and file is given")
+        return self
 
 
 class TextParams(Params):
@@ -128,6 +166,7 @@ class ReadParams(Params):
     reply_to: MessageId | None = None
     message_id: MessageId | None = None
     offset: Annotated[int, Field(ge=0), Whole] = 0
+    attachment: Annotated[str, Field(min_length=1, max_length=ATTACHMENT_NAME_CHARACTERS)] | None = None
     wait_ms: Annotated[int, Field(ge=0, le=READ_WAIT_MS), Whole] = 0
 
 

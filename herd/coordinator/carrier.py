@@ -1,6 +1,6 @@
 """The carrier of this machine: from an outbox to the custody of the recipient, and receipts back."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -13,9 +13,11 @@ from herd.core.identity import is_peer_id
 from herd.core.limits import Limits
 from herd.core.paths import Layout
 from herd.mail.outbox import Outgoing
+from herd.mail.parts import Bodies
 from herd.mail.reach import ConnectionReach, Reach, VisitReach
 from herd.mail.receipts import Receipt
 from herd.mail.routes import Carried, CarriedTogether
+from herd.mail.steps import Step, no_step
 from herd.mail.together import fitting
 from herd.presence.record import Record
 from herd.presence.registry import Registry, names_of
@@ -36,10 +38,24 @@ class Local(NamedTuple):
 
 
 class LocalCarrier:
-    """Reaches sessions of this data root: by their socket while they run, by a visit while they do not."""
+    """Reaches sessions of this data root: by their socket while they run, by a visit while they do not.
 
-    def __init__(self, local: Local) -> None:
+    Args:
+        local: What reaching one needs.
+        bodies: Gives what of a message lies outside its row.
+        step: The fault-test seam.
+    """
+
+    def __init__(
+        self,
+        local: Local,
+        bodies: Callable[[Outgoing], Awaitable[Bodies | None]],
+        *,
+        step: Step = no_step,
+    ) -> None:
         self._local = local
+        self._bodies = bodies
+        self._step = step
         self._untouched: set[str] = set()
 
     def begin(self, message_id: str) -> None:
@@ -57,8 +73,9 @@ class LocalCarrier:
     async def carry(self, message: Outgoing) -> Carried:
         """See `Carrier.carry`."""
         reach = await self.reach(message.recipient_key, message.recipient)
+        bodies = None if message.parts is None else await self._bodies(message)
         self._untouched.discard(message.message_id)
-        return Carried(await reach.accept(message.envelope()), reach.running)
+        return Carried(await reach.accept(message.envelope(), bodies), reach.running)
 
     async def carry_together(self, messages: Sequence[Outgoing]) -> CarriedTogether:
         """See `Carrier.carry_together`: one request, or one visit."""
@@ -108,7 +125,8 @@ class LocalCarrier:
         if record is not None:
             if name is not None and is_peer_id(name) and name not in names_of(record):
                 raise PeerOffline(f"the instance {name} is over, and another one runs that session")
-            return ConnectionReach(await local.connections.to(record))
+            connection = await local.connections.to(record)
+            return ConnectionReach(connection, local.limits.frame_bytes, step=self._step)
         if name is not None and is_peer_id(name):
             raise PeerOffline(f"the instance {name} is over")
         return VisitReach(

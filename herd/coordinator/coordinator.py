@@ -194,6 +194,10 @@ class Coordinator(Joined):
         """Take back a message that no mailbox has; see `Asking.cancel`."""
         return await self.asking.cancel(message_id)
 
+    def folder(self) -> str:
+        """See `Joined.folder`."""
+        return self.opening.cwd if self._presenting is None else self._presenting.cwd
+
     def withdraw(self) -> None:
         """See `Joined.withdraw`."""
         if self._presenting is not None:

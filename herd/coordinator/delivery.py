@@ -15,10 +15,11 @@ from herd.coordinator.health import Health
 from herd.coordinator.holding import Holding, News
 from herd.coordinator.rooms import AnswerRoom, Drained, Room, TextRoom
 from herd.coordinator.shapes import shape_message, shape_receipt
+from herd.coordinator.wholeness import Attachment
 from herd.core.clock import Clock, first_of
 from herd.core.errors import CapabilityDenied, NoSession, ResourceBusy, UnknownTarget
 from herd.core.limits import DRAIN_CHARACTERS, RECEIPTS_SEEN
-from herd.mail import inbox
+from herd.mail import inbox, whole
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
@@ -40,6 +41,7 @@ class Query(NamedTuple):
     reply_to: str | None = None
     message_id: str | None = None
     offset: int = 0
+    attachment: str | None = None
     wait_ms: int = 0
 
 
@@ -50,6 +52,8 @@ class Handed(NamedTuple):
     receipts: list[Outgoing]
     cursor: int
     more: bool
+    attachment: Attachment | None = None
+    """The one file that was asked for, in place of any message."""
 
 
 class Delivery(Holding):
@@ -147,10 +151,10 @@ class Delivery(Holding):
             review: Whether a person asks, who is also shown what is held back.
         """
         room = AnswerRoom()
-        rows = await self._mailbox.read(inbox.undelivered) or []
+        rows = await self._mailbox.read(whole.undelivered) or []
         rows = [row for row in rows if review or not self.is_held_back(row.sequence)]
         shown = list(itertools.takewhile(room.takes, rows))
-        return shown, await self._mailbox.read(inbox.unreadable) or [], len(shown) < len(rows)
+        return shown, await self._mailbox.read(whole.unreadable) or [], len(shown) < len(rows)
 
     async def held_back(self) -> int:
         """Count what waits for a person to let it through."""
@@ -160,7 +164,12 @@ class Delivery(Holding):
     async def set_aside(self) -> list[str]:
         """Give the ids of what was handed over too often in vain, and waits for a person or a call by id."""
         rows = await self._mailbox.read(inbox.lying) or []
-        return [row.message_id for row in rows if self.waits_for_a_person(row.sequence, row.handovers)]
+        return [
+            row.message_id
+            for row in rows
+            if self.waits_for_a_person(row.sequence, row.handovers)
+            and not self._wholeness.is_damaged(row.sequence)
+        ]
 
     async def drain(self, reader: Hashable, most: int = DRAIN_CHARACTERS) -> Drained:
         """Hand over what waits as one text for a model, and wait for nothing.
@@ -230,6 +239,10 @@ class Delivery(Holding):
                 if self._holders.get(row.sequence, reader) != reader:
                     raise ResourceBusy(f"another reader of this session holds message {message_id} just now")
                 require(await self._verdict(row))
+            if query.attachment is not None:
+                file = await self._wholeness.attachment(chosen, query.attachment)
+                return Handed([], [], await self._told.cursor(), more=False, attachment=file)
+            chosen = [await self._wholeness.of(row) for row in chosen]
             await self._hand_over(reader, [row for row in open_ones if row.sequence not in self._holders])
         return Handed(chosen, [], await self._told.cursor(), more=False)
 
@@ -249,9 +262,12 @@ class Delivery(Holding):
                 continue
             if not isinstance(await self._verdict(row), Allowed):
                 continue
-            if not room.takes(row):
+            shown = row if row.parts is None else await self._wholeness.or_none(row)
+            if shown is None:
+                continue
+            if not room.takes(shown):
                 return chosen, True
-            chosen.append(row)
+            chosen.append(shown)
         return chosen, False
 
     async def _verdict(self, row: Incoming) -> Verdict:

@@ -3,23 +3,26 @@
 It stores nothing and judges nobody.
 """
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from herd.coordinator.attaching import Attached, Attaching
 from herd.coordinator.listing import Recipient
 from herd.coordinator.own import Own
 from herd.coordinator.thread import Answered, Thread
 from herd.coordinator.turn import Turn
 from herd.core.clock import Clock
-from herd.core.errors import AutomaticReplyLimit, InvalidReply
+from herd.core.errors import AutomaticReplyLimit, InvalidReply, MessageTooLarge
 from herd.core.identity import derived_message_id
-from herd.core.limits import CONVERSATION_DEPTH
+from herd.core.limits import CONVERSATION_DEPTH, ENVELOPE_BYTES, Limits
 from herd.core.moments import Moment
 from herd.core.paths import Layout
 from herd.mail import outbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
+from herd.mail.parts import TEXT, Part, Parts
 from herd.mail.receipts import PENDING, Receipt
-from herd.mail.wire import Conversation, content_digest, require_fitting, surely_fits
+from herd.mail.wire import Conversation, content_digest, require_fitting, size_of, surely_fits
 from herd.presence.session_file import SessionFile, SessionFiles
 
 
@@ -36,6 +39,22 @@ class Submission(NamedTuple):
     no_reply_needed: bool = False
     call_id: str | None = None
     by_person: bool = False
+    files: tuple[str, ...] = ()
+    branches: Collection[str] | None = None
+
+
+class Draft(NamedTuple):
+    """A message that is to be stored: its row, and what of it lies outside, by the number of the part."""
+
+    row: Outgoing
+    bodies: Mapping[int, bytes]
+
+
+_CUSTODY = "0" * 36
+"""Stands for the custody id of a mailbox that is not known yet: the envelope must fit with it, too."""
+
+_VARIES_BYTES = 1_024
+"""Bytes by which the envelope of a call that is made again may differ, since more is known by then."""
 
 
 class Drafting:
@@ -47,12 +66,25 @@ class Drafting:
         mailbox: Its mailbox, which holds what may be answered.
         thread: Its place in its conversations.
         turn: What was found in this turn already.
+        attaching: Gives what `files` attach.
+        limits: The bounds in force.
         clock: Says when.
     """
 
     def __init__(
-        self, layout: Layout, own: Own, mailbox: Mailbox, thread: Thread, turn: Turn, *, clock: Clock
+        self,
+        layout: Layout,
+        own: Own,
+        mailbox: Mailbox,
+        thread: Thread,
+        turn: Turn,
+        attaching: Attaching,
+        *,
+        limits: Limits,
+        clock: Clock,
     ) -> None:
+        self._attaching = attaching
+        self._limits = limits
         self._thread = thread
         self._files = SessionFiles(layout)
         self._turn = turn
@@ -69,12 +101,13 @@ class Drafting:
 
         return str(uuid7())
 
-    async def draft(self, message_id: str, submission: Submission, recipient: Recipient) -> Outgoing:
-        """Give the row to store.
+    async def draft(self, message_id: str, submission: Submission, recipient: Recipient) -> Draft:
+        """Give what to store.
 
         Raises:
             InvalidReply: it answers no message that came from that target.
             AutomaticReplyLimit: other sessions alone have led to it, for too many steps.
+            InvalidParams: a file or result cannot be attached as it is.
             MessageTooLarge: it is over its bound.
         """
         answered = await self._answered(submission.reply_to, recipient)
@@ -87,7 +120,7 @@ class Drafting:
             message_id=message_id,
             recipient=recipient.to,
             recipient_key=recipient.key,
-            digest=content_digest(submission.message, submission.topic, submission.reply_to, correlation),
+            digest="",
             sender=self._own.as_sender()._asdict(),
             content=submission.message,
             topic=submission.topic,
@@ -102,10 +135,47 @@ class Drafting:
             instance_id=self._own.instance_id,
             since=now.text(),
         )
-        ids = (message_id, row.recipient, correlation, row.conversation_id, row.reply_to, row.custody_id)
-        if not surely_fits((row.content, row.topic, self._own.target), ids):
-            require_fitting(row.envelope())
-        return row
+        ids = (message_id, row.recipient, correlation, row.conversation_id, row.reply_to, _CUSTODY)
+        plain = not submission.files and surely_fits((row.content, row.topic, self._own.target), ids)
+        if plain and 4 * len(row.content) <= self._limits.message_bytes:
+            return Draft(_digested(row, None), {})
+        attached = Attached()
+        if submission.files:
+            attached = await self._attaching.attached(submission.files, submission.branches)
+        return await self._packed(row, attached, repeatable=submission.call_id is not None)
+
+    async def _packed(self, row: Outgoing, attached: Attached, *, repeatable: bool) -> Draft:
+        """Put the text into the envelope where it fits beside the other fields, else among the bodies."""
+        text = row.content.encode()
+        parts = Parts(None, attached.parts, attached.bindings)
+        bodies = dict(enumerate(attached.data, TEXT + 1))
+        if not await self._rides_inside(row, parts, len(text), repeatable=repeatable):
+            self._require_payload(len(text))
+            parts = parts._replace(body=Part.of(text))
+            bodies[TEXT] = text
+            row = row._replace(content="")
+        parts.require_within(self._limits)
+        outside = parts if bodies else None
+        row = _digested(row, outside)._replace(parts=outside and outside.text())
+        require_fitting(_with_custody(row).envelope())
+        return Draft(row, bodies)
+
+    async def _rides_inside(self, row: Outgoing, parts: Parts, size: int, *, repeatable: bool) -> bool:
+        if size > self._limits.message_bytes:
+            return False
+        outside = parts.text() if parts.attachments else None
+        whole = size_of(_with_custody(row._replace(parts=outside)).envelope())
+        if repeatable and abs(whole - ENVELOPE_BYTES) <= _VARIES_BYTES:
+            # The same call is the same message, and goes as it went: its digest tells how.
+            known = await self._mailbox.read(lambda connection: outbox.find(connection, row.message_id))
+            if known is not None and (known.content or known.parts):  # retention takes both
+                return bool(known.content)
+        return whole <= ENVELOPE_BYTES
+
+    def _require_payload(self, size: int) -> None:
+        most = self._limits.mailbox_payload_bytes
+        if size > most:
+            raise MessageTooLarge(f"the text has {size} bytes, more than mailbox_payload_bytes, {most}")
 
     def _file(self, key: str) -> SessionFile | None:
         found, named = self._turn.found(), ("file", key)
@@ -139,3 +209,12 @@ class Drafting:
         if found is None:
             raise InvalidReply("no message has come to this session yet")
         return Answered(*found)
+
+
+def _digested(row: Outgoing, parts: Parts | None) -> Outgoing:
+    digest = content_digest(row.content, row.topic, row.reply_to, row.correlation_id, parts)
+    return row._replace(digest=digest)
+
+
+def _with_custody(row: Outgoing) -> Outgoing:
+    return row if row.custody_id is not None else row._replace(custody_id=_CUSTODY)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from herd.coordinator.told import Told
+from herd.coordinator.wholeness import Wholeness
 from herd.core.clock import Clock
 from herd.core.limits import HANDOVERS
 from herd.mail import inbox
@@ -43,6 +44,7 @@ class Holding:
         self._clock = clock
         self._step = step
         self._told = Told(mailbox)
+        self._wholeness = Wholeness(mailbox)
         self._holders: dict[int, Hashable] = {}
         self._ids: dict[int, str] = {}
         self._review_to = 0
@@ -123,7 +125,7 @@ class Holding:
 
     def is_free(self, sequence: int, handovers: int) -> bool:
         """Tell whether a message may be handed over without a person asking."""
-        if sequence in self._holders or self.is_held_back(sequence):
+        if sequence in self._holders or self.is_held_back(sequence) or self._wholeness.is_damaged(sequence):
             return False
         return handovers < HANDOVERS or sequence in self._excused
 
@@ -132,9 +134,14 @@ class Holding:
         return sequence in self._holders
 
     def waits_for_a_person(self, sequence: int, handovers: int) -> bool:
-        """Tell whether a message was handed over too often in vain."""
+        """Tell whether a message was handed over too often in vain, or is damaged where it is stored."""
         given = sequence in self._holders or self.is_held_back(sequence)
         return not given and not self.is_free(sequence, handovers)
+
+    @property
+    def damaged(self) -> list[str]:
+        """The ids of messages that wait and cannot be shown, since they are damaged where they are stored."""
+        return self._wholeness.damaged
 
     def holds(self, reader: Hashable) -> bool:
         """Tell whether a reader holds anything without evidence."""

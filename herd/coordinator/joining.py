@@ -10,6 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 
 from herd.coordinator.asking import Asking
+from herd.coordinator.attaching import Attaching
 from herd.coordinator.attention import Attention
 from herd.coordinator.authority import Authority
 from herd.coordinator.carrier import Local, LocalCarrier
@@ -26,6 +27,7 @@ from herd.coordinator.owing import Owing
 from herd.coordinator.own import Own, party_of
 from herd.coordinator.peers import Inner, PeerHandler
 from herd.coordinator.records import Records
+from herd.coordinator.registering import Registering
 from herd.coordinator.sending import Sending
 from herd.coordinator.tasks import Tasks
 from herd.coordinator.thread import Thread
@@ -33,11 +35,14 @@ from herd.coordinator.undrained import Undrained
 from herd.coordinator.waiting import Waiting
 from herd.core.config import IDLE_AUTO
 from herd.core.identity import DEFAULT_TERMINAL, TERMINAL, generated_name
+from herd.mail import outbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
+from herd.mail.parts import Bodies
 from herd.mail.rates import Rates
 from herd.mail.routes import Progress, Routes
+from herd.mail.uploads import Uploads
 from herd.presence.record import RECEIVE, SEND, WAIT, clipped
 from herd.presence.registry import Registry
 from herd.presence.session_file import SessionFile
@@ -111,6 +116,10 @@ class Joined(ABC):
         """Take note of what became of a sent message, now that it is written down."""
 
     @abstractmethod
+    def folder(self) -> str:
+        """Give the session's working directory as its host last named it."""
+
+    @abstractmethod
     def show_undrained(self, since: int | None) -> None:
         """Show since when mail has waited for the host, in milliseconds since the epoch."""
 
@@ -132,6 +141,7 @@ class Joined(ABC):
             health=self.health,
             tasks=self.tasks,
             taking=self.taking,
+            uploads=self.uploads,
             limits=self.opening.limits,
             rates=self.rates,
             clock=self.opening.clock,
@@ -145,6 +155,7 @@ class Joined(ABC):
         opening = self.opening
         clock, jitter = opening.clock, opening.jitter
         self.taking = Lanes()
+        self.uploads = Uploads(opening.limits, clock)
         self.health = Health(self.withdraw, self.restore, self.restored, clock=clock, jitter=jitter)
         self.authority = Authority(opening.layout, opening.judge, self.health.observed_in_thread)
         self.waiting = Waiting(opening.layout.peers, self.retry, clock=clock)
@@ -211,7 +222,7 @@ class Joined(ABC):
         opening = self.opening
         clock, jitter, step = opening.clock, opening.jitter, opening.step
         local = (opening.layout, self.registry, self.connections, self.authority, self.own)
-        self.carrier = LocalCarrier(Local(*local, opening.limits, clock))
+        self.carrier = LocalCarrier(Local(*local, opening.limits, clock), self._bodies_of, step=step)
         self.routes = Routes(
             self.mailbox,
             self.carrier,
@@ -235,6 +246,7 @@ class Joined(ABC):
 
     def _join_sending(self) -> None:
         opening = self.opening
+        self.registering = Registering(opening.layout, self.mailbox, opening.limits, self.folder)
         self.sending = Sending(
             opening.layout,
             self.authority,
@@ -245,6 +257,7 @@ class Joined(ABC):
             self.carrier,
             self.routes,
             self.thread,
+            Attaching(self.mailbox, opening.limits, self.folder),
             evidenced=self.delivery.settled,
             limits=opening.limits,
             clock=opening.clock,
@@ -253,6 +266,9 @@ class Joined(ABC):
         self.asking = Asking(
             self.mailbox, self.carrier, self.routes, recorded=self.learnt, clock=opening.clock
         )
+
+    async def _bodies_of(self, row: Outgoing) -> Bodies | None:
+        return await self.mailbox.run(lambda connection: outbox.bodies_of(connection, row))
 
     def _waits(self) -> None:
         self.records.changed()

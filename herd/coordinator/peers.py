@@ -31,6 +31,7 @@ from herd.core.errors import (
 from herd.core.identity import is_peer_id
 from herd.core.limits import Limits
 from herd.mail import inbox, outbox
+from herd.mail.body_wire import read_piece
 from herd.mail.inbox import Sender
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
@@ -38,6 +39,7 @@ from herd.mail.rates import Rates
 from herd.mail.routes import Progress
 from herd.mail.steps import Step, no_step
 from herd.mail.together import read_envelopes, together_to_wire
+from herd.mail.uploads import Uploads
 from herd.mail.wire import Envelope, checked_offer, checked_status, read_envelope, receipt_to_wire
 from herd.presence.record import RECEIVE, SEND, Record
 from herd.presence.registry import Registry
@@ -62,6 +64,7 @@ class Inner(NamedTuple):
     tasks: Tasks
     taking: Lanes
     """A lane for each message that is just being taken into custody, by its sender and id."""
+    uploads: Uploads
     limits: Limits
     rates: Rates
     clock: Clock
@@ -88,6 +91,7 @@ class PeerHandler:
         self._methods = {
             "peer.send": self._send,
             "peer.sendMany": self._send_many,
+            "peer.body": self._body,
             "peer.status": self._status,
             "peer.receipt": self._receipt,
         }
@@ -165,9 +169,21 @@ class PeerHandler:
         sender = sender_of(caller)
         self._require_fit([envelope], sender)
         taken = await self._taking.take([envelope], sender, several=False)
+        if envelope.parts is not None and (taken.refusal is None or not taken.refusal.may_pass):
+            self._inner.uploads.end(sender.key, envelope.message_id, envelope.to)
         if taken.refusal is not None:
             raise taken.refusal
         return receipt_to_wire(taken.receipts[0])
+
+    async def _body(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+        self._require_capable(caller)
+        piece = read_piece(params)
+        self._require_own(piece.to)
+        sender = sender_of(caller)
+        # What goes on with an upload waits for nothing: pieces are taken in the order of their frames.
+        if not self._inner.uploads.has(sender.key, piece) and await self._taking.knows(piece, sender):
+            return {"received": piece.described.size}
+        return {"received": self._inner.uploads.add(sender.key, piece)}
 
     async def _send_many(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
         self._require_capable(caller)

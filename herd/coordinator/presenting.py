@@ -53,6 +53,11 @@ class Presenting:
         self._undrained: int | None = None
         self._over = False
 
+    @property
+    def cwd(self) -> str:
+        """The working directory that is published."""
+        return self._cwd
+
     def publish(self) -> None:
         """Begin a new generation with what is known now, and look the labels up behind it."""
         self._write(lambda: self._publisher.publish(self._presence()))

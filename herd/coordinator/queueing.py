@@ -3,6 +3,7 @@
 import sqlite3
 from typing import NamedTuple
 
+from herd.coordinator.drafting import Draft
 from herd.core.limits import Limits
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Incoming
@@ -17,14 +18,14 @@ class Queued(NamedTuple):
     evidenced: list[Incoming]
 
 
-def queue(connection: sqlite3.Connection, draft: Outgoing, limits: Limits, now_ms: int) -> Queued:
+def queue(connection: sqlite3.Connection, draft: Draft, limits: Limits, now_ms: int) -> Queued:
     """Store a draft as pending; what it answers becomes delivered, since who names a message's id has it.
 
     Raises:
         MessageIdConflict, QueueFull: see `herd.mail.outbox.enqueued`.
     """
-    row, new = outbox.enqueued(connection, draft, limits)
-    return Queued(row, new, _confirmed_by(connection, draft, now_ms))
+    row, new = outbox.enqueued(connection, draft.row, limits, draft.bodies)
+    return Queued(row, new, _confirmed_by(connection, draft.row, now_ms))
 
 
 def _confirmed_by(connection: sqlite3.Connection, reply: Outgoing, now_ms: int) -> list[Incoming]:

@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from herd.coordinator.attaching import Attaching
 from herd.coordinator.authority import Authority, Share
 from herd.coordinator.carrier import LocalCarrier
-from herd.coordinator.drafting import Drafting, Submission
+from herd.coordinator.drafting import Draft, Drafting, Submission
 from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.listing import Listing, Recipient
@@ -73,6 +74,7 @@ class Sending:
         evidenced: Told the received rows of which a reply is the evidence that the host has them.
         limits: The bounds in force.
         thread: The session's place in its conversations.
+        attaching: Gives what `files` attach.
         clock: Says when.
         step: The fault-test seam.
     """
@@ -88,9 +90,10 @@ class Sending:
         carrier: LocalCarrier,
         routes: Routes,
         thread: Thread,
+        attaching: Attaching,
+        limits: Limits,
         *,
         evidenced: Callable[[list[Incoming]], None],
-        limits: Limits,
         clock: Clock,
         step: Step = no_step,
     ) -> None:
@@ -106,7 +109,9 @@ class Sending:
         self._limits = limits
         self._clock = clock
         self._step = step
-        self._drafting = Drafting(layout, own, mailbox, thread, authority.turn, clock=clock)
+        self._drafting = Drafting(
+            layout, own, mailbox, thread, authority.turn, attaching, limits=limits, clock=clock
+        )
         self._lanes = Lanes()
         self._waiting: dict[str, list[_Told]] = {}
 
@@ -187,14 +192,14 @@ class Sending:
         recipient: Recipient = found[named]
         return recipient
 
-    async def _begun(self, draft: Outgoing, hold: Share) -> "asyncio.Future[Outgoing]":
+    async def _begun(self, draft: Draft, hold: Share) -> "asyncio.Future[Outgoing]":
         """Judge by the evidence as it is now and give the row its place in the next commit.
 
         What follows the commit follows it whether or not the caller still waits: one that goes away must not
         leave a committed row that no route knows of.
         """
         now = self._clock.wall_ms()
-        self._require_allowed(draft.recipient_key, hold)
+        self._require_allowed(draft.row.recipient_key, hold)
         self._step(OUTBOX_BEFORE)
         return await self._mailbox.begin(
             lambda connection: queue(connection, draft, self._limits, now),

@@ -12,6 +12,7 @@ from herd.core.identity import TERMINAL
 from herd.core.limits import READ_BYTES
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
+from herd.mail.parts import Part, Parts
 from herd.mail.receipts import ACCEPTED, PENDING
 
 
@@ -25,6 +26,7 @@ def shape_message(row: Incoming, offset: int = 0) -> dict[str, Any]:
         "correlation_id": row.correlation_id if row.correlation_id != row.message_id else None,
         "again": True if row.handovers > 0 and row.receipt.state == ACCEPTED else None,
         "no_reply_needed": row.no_reply_needed or None,
+        "attachments": _attachments(row) or None,
     }
     text = row.content[offset:].encode()[:READ_BYTES].decode("utf-8", "ignore")
     if offset + len(text) < len(row.content):
@@ -36,6 +38,20 @@ def shape_message(row: Incoming, offset: int = 0) -> dict[str, Any]:
         "received_at": shown_time(row.receipt.accepted_at),
         **{name: value for name, value in optional.items() if value is not None},
     }
+
+
+def shape_attachment(row: Incoming, part: Part, text: str, offset: int = 0) -> dict[str, Any]:
+    """Give one attached file as `peer_messages` shows it: in the place of its message's text."""
+    shape = shape_message(row._replace(content=text), offset)
+    del shape["attachments"]
+    return {**shape, "attachment": {"name": part.name, "bytes": part.size}}
+
+
+def _attachments(row: Incoming) -> list[dict[str, Any]]:
+    if row.parts is None:
+        return []
+    parts = Parts.read(row.parts) or Parts()
+    return [{"name": one.name, "bytes": one.size} for one in parts.attachments]
 
 
 def shape_receipt(row: Outgoing) -> dict[str, Any]:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from herd.coordinator.own import party_of
 from herd.core.authority_lock import AuthorityHold
 from herd.core.moments import Moment
-from herd.mail import outbox
+from herd.mail import inbox, outbox
+from herd.mail.body_wire import Piece
 from herd.mail.inbox import Admission, Sender
 from herd.mail.outbox import Outgoing
+from herd.mail.parts import Bodies
 from herd.mail.receipts import REPLIED
 from herd.mail.routes import Progress
 from herd.mail.steps import INBOX_AFTER, INBOX_BEFORE, SEVERAL_TAKEN_AFTER, SEVERAL_TAKEN_BEFORE
@@ -70,6 +72,26 @@ class Taking:
             raise
         return await taken
 
+    async def knows(self, piece: Piece, sender: Sender) -> bool:
+        """Tell whether a message of which the first piece of a body has come was accepted before.
+
+        Raises:
+            HerdError: the sender may not write to this session, or it takes nothing now: better said before
+                all the rest comes.
+        """
+        inner = self._inner
+        inner.health.require()
+        with await inner.authority.hold():
+            require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
+
+        def look(connection: sqlite3.Connection) -> bool:
+            if inbox.find(connection, sender.key, piece.message_id, piece.to) is not None:
+                return True
+            inbox.require_place(connection, inner.limits, piece.described.size)
+            return False
+
+        return bool(await inner.mailbox.read(look))
+
     async def _begun(
         self, envelopes: Sequence[Envelope], sender: Sender, lanes: Sequence[str], *, several: bool
     ) -> "asyncio.Future[Together]":
@@ -120,11 +142,12 @@ class Taking:
     ) -> Callable[[sqlite3.Connection], _Committed]:
         inner = self._inner
         now = Moment.now(inner.clock)
+        bodies = self._bodies(envelopes[0], sender) if len(envelopes) == 1 else None
 
         def work(connection: sqlite3.Connection) -> _Committed:
             custody_id = inner.mailbox.custody_id or ""
             admission = Admission(custody_id, inner.limits, now, inner.own.instance_id, inner.rates)
-            taken = accept_in_order(connection, envelopes, sender, admission)
+            taken = accept_in_order(connection, envelopes, sender, admission, bodies)
             answered = [
                 outbox.find(connection, envelope.reply_to)
                 for envelope, one in zip(envelopes, taken.accepted, strict=False)
@@ -133,3 +156,8 @@ class Taking:
             return _Committed(taken, [row for row in answered if row and row.receipt.state == REPLIED])
 
         return work
+
+    def _bodies(self, envelope: Envelope, sender: Sender) -> Bodies | None:
+        """Give what has come of a message's bodies; None where it is not all of them, or there are none."""
+        parts = envelope.parts
+        return parts and self._inner.uploads.whole(sender.key, envelope.message_id, envelope.to, parts)

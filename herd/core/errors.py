@@ -147,11 +147,20 @@ class QueueFull(HerdError):
 
 
 class MessageTooLarge(HerdError):
-    """The text, or the envelope with its other fields, is over its bound; nothing was stored."""
+    """Text and files, or the envelope with its other fields, are over a bound; nothing was stored."""
 
     code = "MESSAGE_TOO_LARGE"
     exit_status = FULL
     hint = "Shorten the text or send it in parts; a path to a file on this machine is often enough."
+
+
+class BodyMissing(HerdError):
+    """A message came before all of its bodies did, or they are lost since; its sender hands them in again."""
+
+    code = "BODY_MISSING"
+    exit_status = MAY_PASS
+    may_pass = True
+    hint = "Nothing to do: the message stays queued, and its text and files are handed in again with it."
 
 
 class DeliveryUnknown(HerdError):

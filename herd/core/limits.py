@@ -28,7 +28,7 @@ class Limits(NamedTuple):
     wakes_per_hour: int = 20
     """Times in an hour that mail may wake an idle session."""
     message_bytes: int = 8_000
-    """UTF-8 bytes of a message's text; at most `frame_bytes`."""
+    """UTF-8 bytes of a text that may travel in its envelope; at most `frame_bytes`."""
     inline_attachment_bytes: int = 131_072
     """Bytes of one attached file that this session sends or takes, from 1,024 to 1,048,576."""
     mailbox_payload_bytes: int = 131_072
@@ -82,9 +82,6 @@ OWNER_RECORD_BYTES = 256
 
 ENVELOPE_BYTES = 8_192
 """Bytes of one message's envelope, on disk and on the wire."""
-
-TEXT_BYTES = 7_000
-"""UTF-8 bytes of a text that travels in its envelope."""
 
 TOPIC_CHARACTERS = 256
 """Characters of a topic."""
@@ -390,3 +387,60 @@ OLD_SESSION_S = 2_592_000
 
 DOCTOR_ANSWER_S = 5
 """Seconds `herd doctor` gives a running session to say what waits in it."""
+
+ATTACHMENTS = 32
+"""Files attached to one message."""
+
+ATTACHMENT_NAME_CHARACTERS = 255
+"""Characters of the name under which an attached file is shown."""
+
+FILE_CHARACTERS = 4_096
+"""Characters of one entry of `files`, or of the path of a result's file."""
+
+CHUNK_BYTES = 65_536
+"""Bytes of one row of a body in a mailbox."""
+
+BODY_FIELDS_BYTES = 1_024
+"""Bytes of a frame with a piece of a body, apart from that piece, at most."""
+
+BODY_REQUESTS = 8
+"""Pieces of one body on their way at once."""
+
+BODY_TRIES = 3
+"""Times that one attempt begins again with a body of which the other side has not what it was sent."""
+
+UPLOADS = 16
+"""Messages whose bodies one coordinator is taking in at once."""
+
+UPLOADS_OF_ONE = 4
+"""Messages of one sender whose bodies one coordinator takes in at once; the oldest gives way."""
+
+UPLOAD_IDLE_S = 60
+"""Seconds after its last piece at which an interrupted upload is given up."""
+
+RESULTS_KEPT = 256
+"""Results of one session that can be attached by reference; the oldest is given up first."""
+
+RESULTS_BYTES = 2_097_152
+"""Bytes of the results of one session that can be attached by reference; the oldest is given up first."""
+
+AGENT_CHARACTERS = 64
+"""Characters of the name of an agent in a reference to its result."""
+
+BRANCH_CHARACTERS = 256
+"""Characters of a host's name of a branch of a conversation."""
+
+BRANCHES = 1_024
+"""Branches that one call may name, from the first to the present one."""
+
+RESULT_NUMBER_BYTES = 1_024
+"""Bytes of the file that remembers the last number given to an agent's result."""
+
+RESULT_NUMBER_WAIT_MS = 5_000
+"""Milliseconds for which the lock of the results' numbers is waited for."""
+
+DRAFT_CHARACTERS = 5_000
+"""Characters of a piece in which a command hands a long text to its session's coordinator."""
+
+SAVED_NAMES = 1_000
+"""Names that are tried for a file that `herd inbox` saves, where others stand there already."""

@@ -62,6 +62,16 @@ class Layout(NamedTuple):
         return os.path.join(self.root, "hooks")
 
     @property
+    def results(self) -> str:
+        """The folder of the last numbers given to agents' results; made with the first one."""
+        return os.path.join(self.root, "results")
+
+    @property
+    def results_lock(self) -> str:
+        """The lock under which a result gets its number."""
+        return os.path.join(self.locks, "results.lock")
+
+    @property
     def authority_lock(self) -> str:
         """The lock under which peers are authorized and authority changes."""
         return os.path.join(self.locks, "authority.lock")
@@ -99,6 +109,10 @@ class Layout(NamedTuple):
     def token(self, key: str) -> str:
         """Give the file with the token of a session's own programs."""
         return os.path.join(self.session_folder(key), "token")
+
+    def result_number(self, agent: str) -> str:
+        """Give the file with the last number of an agent's results, by the SHA-256 of its name as hex."""
+        return os.path.join(self.results, f"{_checked(agent)}.json")
 
     def mailbox(self, key: str) -> str:
         """Give the database with a session's mail."""

@@ -19,7 +19,7 @@ from herd.core.limits import HANDOVERS
 from herd.core.lock_files import LockFile
 from herd.core.paths import Layout
 from herd.core.record_locks import Opener, opener_of
-from herd.mail import inbox, outbox
+from herd.mail import inbox, outbox, whole
 from herd.mail.mailbox_proof import (
     Custody,
     damage_told,
@@ -84,7 +84,7 @@ def _counted(connection: sqlite3.Connection) -> Examined:
     return Examined(
         waiting=len(lying),
         set_aside=sum(row.handovers >= HANDOVERS for row in lying),
-        unreadable=len(inbox.unreadable(connection)),
+        unreadable=len(whole.unreadable(connection)),
         unsent=len(outbox.pending(connection)),
     )
 

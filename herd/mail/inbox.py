@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 from herd.core.errors import CustodyChanged, MessageIdConflict, QueueFull
 from herd.core.limits import HANDOVERS, RETRY_WHEN_FULL_MS, Limits
 from herd.core.moments import Moment
-from herd.mail import shown
+from herd.mail import bodies as rows_of_bodies
+from herd.mail import results, shown
+from herd.mail.bodies import RECEIVED
 from herd.mail.conversations import reply_came
 from herd.mail.counter import next_cursor
+from herd.mail.parts import Bodies, Parts, require_taken
 from herd.mail.rates import Rates
 from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, Receipt, advanced
 from herd.mail.shown import Shown
@@ -52,7 +55,7 @@ class Sender(NamedTuple):
 
 
 class Incoming(NamedTuple):
-    """One row of the inbox."""
+    """One row of the inbox. `content` is empty where the text is one of the `parts`: see `whole`."""
 
     sequence: int
     sender_key: str
@@ -117,11 +120,24 @@ class Acceptance(NamedTuple):
 
 
 def accept(
-    connection: sqlite3.Connection, envelope: Envelope, sender: Sender, admission: Admission
+    connection: sqlite3.Connection,
+    envelope: Envelope,
+    sender: Sender,
+    admission: Admission,
+    bodies: Bodies | None = None,
 ) -> Acceptance:
-    """Take a message into custody, or give the receipt it got before.
+    """Take a message into custody with its bodies, or give the receipt it got before.
+
+    Args:
+        connection: The recipient's mailbox.
+        envelope: The message.
+        sender: Who sends it, as it was proved.
+        admission: With what the mailbox admits it.
+        bodies: What of it lies outside the envelope, found right.
 
     Raises:
+        BodyMissing: its bodies are not there.
+        InvalidParams, MessageTooLarge: they are no text, or more than this session takes.
         CustodyChanged: the message may have reached another mailbox than this one.
         MessageIdConflict: the id is known from this sender with other content.
         QueueFull: too many messages wait to be delivered, or the mailbox takes up too much; a duplicate is
@@ -137,17 +153,18 @@ def accept(
         if known.digest != digest:
             raise MessageIdConflict(f"message {envelope.message_id} was accepted before with other content")
         return Acceptance(known.receipt._replace(custody_id=custody_id), new=False)
-    if _is_full(connection, admission.limits.inbox_messages):
-        raise QueueFull(
-            f"{admission.limits.inbox_messages} messages wait to be read there already",
-            retry_after_ms=RETRY_WHEN_FULL_MS,
-        )
-    require_room(connection, admission.limits, len(envelope.content.encode()))
+    outside = envelope.parts
+    if outside is not None:
+        require_taken(outside, bodies, admission.limits)
+    require_place(connection, admission.limits, len((envelope.content or "").encode()), outside)
     # Behind all other checks, since the rate counts what is taken.
     rates = Rates(admission.limits) if admission.rates is None else admission.rates
     rates.take(connection, sender.key, admission.now)
     cursor = next_cursor(connection)
-    _insert(connection, envelope, sender, digest, cursor, admission)
+    sequence = _insert(connection, envelope, sender, digest, cursor, admission)
+    if outside is not None and bodies is not None:
+        rows_of_bodies.keep(connection, RECEIVED, sequence, bodies.data)
+        results.bind(connection, sequence, outside)
     if envelope.reply_to is not None:
         reply_came(connection, envelope.reply_to, sender.key, envelope.correlation_id, now_ms)
     # Whoever wrote to a session may be answered by it, now and after a restart. When it was shown last is of
@@ -157,6 +174,28 @@ def accept(
         shown.remember(connection, [writer], now_ms)
     receipt = Receipt(envelope.message_id, envelope.to, custody_id, ACCEPTED, cursor, accepted_at=now_ms)
     return Acceptance(receipt, new=True)
+
+
+def require_place(
+    connection: sqlite3.Connection, limits: Limits, adding: int, parts: Parts | None = None
+) -> None:
+    """Refuse a new message where there is no place for it.
+
+    Args:
+        connection: The recipient's mailbox.
+        limits: The bounds in force.
+        adding: UTF-8 bytes of the text that its row holds.
+        parts: What of it lies outside the row.
+
+    Raises:
+        QueueFull: too many messages wait to be delivered, or the mailbox takes up too much for a new one.
+    """
+    if _is_full(connection, limits.inbox_messages):
+        raise QueueFull(
+            f"{limits.inbox_messages} messages wait to be read there already",
+            retry_after_ms=RETRY_WHEN_FULL_MS,
+        )
+    require_room(connection, limits, adding + (0 if parts is None else parts.stored_bytes))
 
 
 def find(connection: sqlite3.Connection, sender_key: str, message_id: str, to: str) -> Incoming | None:
@@ -286,19 +325,20 @@ def _insert(
     digest: str,
     cursor: int,
     admission: Admission,
-) -> None:
-    connection.execute(
+) -> int:
+    parts = envelope.parts
+    inserted = connection.execute(
         "INSERT INTO inbox (sender_key, message_id, recipient, digest, sender, content, topic, reply_to,"
         " correlation_id, conversation_id, depth, no_reply_needed, created_at, state, cursor, accepted_at,"
-        " instance_id, since)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " instance_id, since, parts)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             sender.key,
             envelope.message_id,
             envelope.to,
             digest,
             as_json(sender._asdict()),
-            envelope.content,
+            envelope.content or "",
             envelope.topic,
             envelope.reply_to,
             envelope.correlation_id,
@@ -311,8 +351,10 @@ def _insert(
             admission.now.wall_ms,
             admission.instance_id,
             admission.now.text(),
+            None if parts is None else parts.text(),
         ),
     )
+    return inserted.lastrowid or 0
 
 
 def _advance(

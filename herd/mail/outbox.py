@@ -6,6 +6,7 @@ is the session's coordinator or, for receipts that come while it sleeps, a visit
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from herd.core.errors import (
@@ -17,8 +18,12 @@ from herd.core.errors import (
     UnknownTarget,
 )
 from herd.core.limits import DEFAULT_LIMITS, Limits
+from herd.mail import bodies as rows_of_bodies
+from herd.mail.bodies import SENT
+from herd.mail.body_wire import described_in
 from herd.mail.conversations import reply_was_accepted
 from herd.mail.counter import next_cursor
+from herd.mail.parts import Bodies, Parts, stored_bytes
 from herd.mail.receipts import PENDING, REJECTED, Receipt, advanced, merged
 from herd.mail.storage import require_room
 from herd.mail.wire import Conversation, Envelope, Sender, as_json
@@ -31,7 +36,10 @@ _COLUMNS = (
 
 
 class Outgoing(NamedTuple):
-    """One row of the outbox. `recipient` is the target or peer id as sent; `sender` the verified context."""
+    """One row of the outbox. `recipient` is the target or peer id as sent; `sender` the verified context.
+
+    `content` is empty where the text is one of the `parts`.
+    """
 
     position: int
     message_id: str
@@ -61,20 +69,27 @@ class Outgoing(NamedTuple):
         return self.recipient
 
     def envelope(self) -> Envelope:
-        """Give what travels; the same at every attempt but for the custody id once it is known."""
+        """Give what travels; the same at every attempt but for the custody id once it is known.
+
+        Raises:
+            RecoveryRequired: what is stored of its text and files is damaged.
+        """
+        parts = Parts.read(self.parts)
+        outside = {} if parts is None else described_in(parts)
         return Envelope.model_construct(
             version=1,
             message_id=self.message_id,
             sender=Sender.model_construct(session=self.sender["target"]),
             to=self.recipient,
             custody_id=self.custody_id,
-            content=self.content,
+            content=self.content or None,
             created_at=self.created_at,
             topic=self.topic,
             reply_to=self.reply_to,
             correlation_id=self.correlation_id,
             conversation=Conversation.model_construct(id=self.conversation_id, depth=self.depth),
             no_reply_needed=self.no_reply_needed,
+            **outside,
         )
 
 
@@ -90,8 +105,19 @@ def enqueue(connection: sqlite3.Connection, row: Outgoing, limits: Limits = DEFA
     return enqueued(connection, row, limits).row
 
 
-def enqueued(connection: sqlite3.Connection, row: Outgoing, limits: Limits = DEFAULT_LIMITS) -> Enqueued:
+def enqueued(
+    connection: sqlite3.Connection,
+    row: Outgoing,
+    limits: Limits = DEFAULT_LIMITS,
+    bodies: Mapping[int, bytes] | None = None,
+) -> Enqueued:
     """Store a new message as pending, or give the stored one where the same call was made before.
+
+    Args:
+        connection: The sender's mailbox.
+        row: The message.
+        limits: The bounds in force.
+        bodies: Those of its parts, by number; they become rows with it.
 
     Raises:
         QueueFull: the mailbox takes up too much for a new one.
@@ -108,7 +134,9 @@ def enqueued(connection: sqlite3.Connection, row: Outgoing, limits: Limits = DEF
                 f"message {row.message_id} was sent with other content or to another target"
             )
         return Enqueued(known, new=False)
-    require_room(connection, limits, len(row.content.encode()))
+    require_room(
+        connection, limits, len(row.content.encode()) + stored_bytes(map(len, (bodies or {}).values()))
+    )
     cursor = next_cursor(connection)
     values = (
         row.message_id,
@@ -136,6 +164,8 @@ def enqueued(connection: sqlite3.Connection, row: Outgoing, limits: Limits = DEF
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     )
+    if bodies:
+        rows_of_bodies.keep(connection, SENT, inserted.lastrowid or 0, bodies)
     receipt = Receipt(row.message_id, row.recipient, row.custody_id, PENDING, cursor)
     return Enqueued(row._replace(position=inserted.lastrowid or 0, receipt=receipt), new=True)
 
@@ -168,6 +198,18 @@ def pending(connection: sqlite3.Connection) -> list[Outgoing]:
         " AND state IN ('pending', 'accepted') ORDER BY position"  # the words of the index, or it is not used
     )
     return [_outgoing(row) for row in rows]
+
+
+def bodies_of(connection: sqlite3.Connection, row: Outgoing) -> Bodies | None:
+    """Give the bodies of a pending message as they are stored; None where it has none.
+
+    They are not looked at: whoever takes them finds them right or refuses the message.
+    """
+    parts = Parts.read(row.parts)
+    if parts is None:
+        return None
+    data = {one: rows_of_bodies.stored(connection, SENT, row.position, one) for one in parts.numbered}
+    return Bodies(parts, data)
 
 
 def record_receipt(
@@ -256,6 +298,8 @@ def _store(connection: sqlite3.Connection, row: Outgoing, receipt: Receipt) -> O
         " replied_at = ?, outcome = ? WHERE position = ?",
         (*receipt[2:], row.position),
     )
+    if row.parts is not None:
+        rows_of_bodies.remove(connection, SENT, row.position)  # some mailbox has it, or none ever will
     return row._replace(custody_id=receipt.custody_id, receipt=receipt)
 
 

@@ -21,14 +21,17 @@ from herd.core.errors import (
     UnknownTarget,
     UnsupportedProtocol,
 )
-from herd.core.limits import Limits
+from herd.core.limits import DEFAULT_LIMITS, Limits
 from herd.core.moments import Moment
 from herd.core.paths import Layout
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Admission, Sender
+from herd.mail.parts import Bodies
 from herd.mail.rates import Rates
 from herd.mail.receipts import Receipt
+from herd.mail.steps import BODIES_AFTER, BODIES_BEFORE, Step, no_step
 from herd.mail.together import Together, accept_in_order, read_together
+from herd.mail.uploading import Requester, upload
 from herd.mail.visit import look, visit
 from herd.mail.wire import Envelope, read_receipt, receipt_to_wire
 from herd.presence.session_file import SessionFile
@@ -44,8 +47,12 @@ class Reach(Protocol):
     running: bool
     """Whether a coordinator of that session answers now."""
 
-    async def accept(self, envelope: Envelope) -> Receipt:
+    async def accept(self, envelope: Envelope, bodies: Bodies | None = None) -> Receipt:
         """Hand a message into custody; returns after its commit there.
+
+        Args:
+            envelope: The message.
+            bodies: What of it lies outside its envelope; it is accepted with them or not at all.
 
         Raises:
             HerdError: a refusal; `may_pass` tells whether trying again can help.
@@ -54,6 +61,8 @@ class Reach(Protocol):
 
     async def accept_together(self, envelopes: Sequence[Envelope]) -> Together:
         """Hand messages to one recipient into custody in their order, up to the first one that is refused.
+
+        None has a body.
 
         Each is judged as `accept` judges it. Those that a connection carries must be `fitting` its frames.
 
@@ -91,26 +100,34 @@ class Reach(Protocol):
         ...
 
 
-class Requester(Protocol):
-    """What a reach needs of a connection."""
-
-    async def request(
-        self, method: str, params: dict[str, Any], *, timeout_ms: int | None = None
-    ) -> dict[str, Any]:
-        """Ask and await the result."""
-        ...
-
-
 class ConnectionReach:
-    """A session whose coordinator answers on an authenticated connection."""
+    """A session whose coordinator answers on an authenticated connection.
+
+    Args:
+        connection: The connection.
+        frame_bytes: Bytes of one frame on it.
+        step: The fault-test seam.
+    """
 
     running = True
 
-    def __init__(self, connection: Requester) -> None:
+    def __init__(
+        self,
+        connection: Requester,
+        frame_bytes: int = DEFAULT_LIMITS.frame_bytes,
+        *,
+        step: Step = no_step,
+    ) -> None:
         self._connection = connection
+        self._frame_bytes = frame_bytes
+        self._step = step
 
-    async def accept(self, envelope: Envelope) -> Receipt:
-        """See `Reach.accept`."""
+    async def accept(self, envelope: Envelope, bodies: Bodies | None = None) -> Receipt:
+        """See `Reach.accept`; the bodies go first, so that the message finds them there."""
+        if bodies is not None:
+            self._step(BODIES_BEFORE)
+            await upload(self._connection, envelope.message_id, envelope.to, bodies, self._frame_bytes)
+            self._step(BODIES_AFTER)
         result = await self._connection.request("peer.send", envelope.to_wire())
         return _receipt_of(result, envelope.message_id, envelope.to)
 
@@ -175,22 +192,26 @@ class VisitReach:
         self._limits = limits
         self._clock = clock
 
-    async def accept(self, envelope: Envelope) -> Receipt:
-        """See `Reach.accept`."""
-        together = await self.accept_together([envelope])
+    async def accept(self, envelope: Envelope, bodies: Bodies | None = None) -> Receipt:
+        """See `Reach.accept`: all at once, in one transaction."""
+        together = await self._accepted([envelope], bodies)
         if together.refusal is not None:
             raise together.refusal
         return together.receipts[0]
 
     async def accept_together(self, envelopes: Sequence[Envelope]) -> Together:
         """See `Reach.accept_together`: one visit, one transaction."""
+        return await self._accepted(envelopes, None)
 
+    async def _accepted(self, envelopes: Sequence[Envelope], bodies: Bodies | None) -> Together:
         def work(connection: sqlite3.Connection, file: SessionFile) -> Together:
             rates = Rates(self._limits)
             admission = Admission(file.custody_id or "", self._limits, Moment.now(self._clock), rates=rates)
-            return accept_in_order(connection, envelopes, self._sender, admission).told()
+            return accept_in_order(connection, envelopes, self._sender, admission, bodies).told()
 
         def judged() -> Together:
+            if bodies is not None:
+                bodies.require_right()
             # The verdict's lock comes before the visited mailbox's, and is held across the commit.
             with self._admit():
                 return visit(self._layout, self._key, work)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from herd.core.limits import IDENTITY_MS, KEPT_AT_ONCE
 from herd.core.moments import Moment
-from herd.mail import inbox
+from herd.mail import bodies, inbox, results
+from herd.mail.bodies import RECEIVED, SENT
 from herd.mail.inbox import Incoming
 from herd.mail.receipts import ACCEPTED
 
@@ -18,6 +19,8 @@ PURGED = "PURGED"
 """The outcome of a message that a person removed from its recipient's mailbox before it was delivered."""
 
 TABLES = {"inbox": "sequence", "outbox": "position"}
+
+_BODIES = {"inbox": RECEIVED, "outbox": SENT}
 
 _RESOLVED = (
     "(state IN ('delivered', 'replied', 'rejected', 'expired') OR state = 'accepted' AND outcome IS NOT NULL)"
@@ -91,6 +94,9 @@ def _aged(connection: sqlite3.Connection, *, stripped: bool, most: int) -> Itera
 
 
 def _strip(connection: sqlite3.Connection, table: str, number: int) -> None:
+    bodies.remove(connection, _BODIES[table], number)
+    if table == "inbox":
+        results.unbind(connection, number)
     connection.execute(
         f"UPDATE {table} SET content = '', topic = NULL, parts = NULL, stripped = 1"
         f" WHERE {TABLES[table]} = ?",

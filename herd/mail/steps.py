@@ -16,6 +16,8 @@ SEND_BEFORE = "message.send.before"
 SEND_AFTER = "message.send.after"
 SEVERAL_SENT_BEFORE = "messages.send.before"
 SEVERAL_SENT_AFTER = "messages.send.after"
+BODIES_BEFORE = "bodies.send.before"
+BODIES_AFTER = "bodies.send.after"
 INBOX_BEFORE = "inbox.persist.before"
 INBOX_AFTER = "inbox.persist.after"
 SEVERAL_TAKEN_BEFORE = "messages.persist.before"
@@ -36,6 +38,8 @@ STEPS = (
     SEND_AFTER,
     SEVERAL_SENT_BEFORE,
     SEVERAL_SENT_AFTER,
+    BODIES_BEFORE,
+    BODIES_AFTER,
     INBOX_BEFORE,
     INBOX_AFTER,
     SEVERAL_TAKEN_BEFORE,
@@ -53,7 +57,8 @@ STEPS = (
 )
 """Every step, in the order of a message's life; the two of the commit lie inside each persist.
 
-A message that travels with others of its route passes those of several messages in place of its own two."""
+A message that travels with others of its route passes those of several messages in place of its own two; one
+whose text or files do not fit into its envelope passes those of the bodies first."""
 
 
 def no_step(_: str) -> None:

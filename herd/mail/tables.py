@@ -7,8 +7,10 @@ cursor up to which this session's host has been told receipts.
 
 Of a message, `run` is the exact run of this session that sent it or that it came for, `instance_id` the
 instance that was there then (none, where a visitor took it), `lifetime_ms` what it had left to live at the
-moment `since`, and `parts` what of it lies outside the row. `settled` is the moment at which it was found
-resolved, and a `stripped` row has lost its text to retention.
+moment `since`, and `parts` what of it lies outside the row: `bodies` holds that, each in `chunks`, and
+so it does what this session's agents have made, its `results`. `bindings` are the references under which
+attached results came. What belongs to a row goes with it. `settled` is the moment at which a message was
+found resolved, and a `stripped` row has lost its text to retention.
 """
 
 import sqlite3
@@ -114,6 +116,43 @@ ALTER TABLE outbox ADD COLUMN stripped INTEGER NOT NULL DEFAULT 0;
 
 DROP INDEX outbox_pending;
 CREATE INDEX outbox_unresolved ON outbox (position) WHERE state IN ('pending', 'accepted');
+
+CREATE TABLE results (
+    result_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    ref TEXT NOT NULL UNIQUE,
+    canonical TEXT NOT NULL UNIQUE,
+    branch TEXT,
+    sha256 TEXT NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE bodies (
+    body_id INTEGER PRIMARY KEY,
+    outbox_position INTEGER REFERENCES outbox (position) ON DELETE CASCADE,
+    inbox_sequence INTEGER REFERENCES inbox (sequence) ON DELETE CASCADE,
+    result_id INTEGER REFERENCES results (result_id) ON DELETE CASCADE,
+    part INTEGER NOT NULL
+) STRICT;
+CREATE INDEX bodies_sent ON bodies (outbox_position) WHERE outbox_position IS NOT NULL;
+CREATE INDEX bodies_received ON bodies (inbox_sequence) WHERE inbox_sequence IS NOT NULL;
+CREATE INDEX bodies_results ON bodies (result_id) WHERE result_id IS NOT NULL;
+
+CREATE TABLE chunks (
+    body_id INTEGER NOT NULL REFERENCES bodies (body_id) ON DELETE CASCADE,
+    number INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (body_id, number)
+) STRICT;
+
+CREATE TABLE bindings (
+    inbox_sequence INTEGER NOT NULL REFERENCES inbox (sequence) ON DELETE CASCADE,
+    ref TEXT NOT NULL,
+    canonical TEXT NOT NULL,
+    part INTEGER NOT NULL
+) STRICT;
+CREATE INDEX bindings_received ON bindings (inbox_sequence);
+CREATE INDEX bindings_ref ON bindings (ref);
+CREATE INDEX bindings_canonical ON bindings (canonical);
 """
 
 SCRIPTS = (_FIRST, _SECOND)

@@ -13,6 +13,7 @@ from herd.core.errors import HerdError, InvalidParams, InvalidRpc, from_wire
 from herd.core.limits import SENT_TOGETHER
 from herd.mail import inbox
 from herd.mail.inbox import Acceptance, Admission, Sender
+from herd.mail.parts import Bodies
 from herd.mail.receipts import Receipt
 from herd.mail.wire import Envelope, Wire, checked, read_envelope, read_receipt, receipt_to_wire, size_of
 
@@ -48,15 +49,23 @@ def accept_in_order(
     envelopes: Sequence[Envelope],
     sender: Sender,
     admission: Admission,
+    bodies: Bodies | None = None,
 ) -> Taken:
     """Take messages into custody up to the first one that is refused; see `inbox.accept` for what refuses.
 
     It does not raise the refusal, since that would undo what was accepted before.
+
+    Args:
+        connection: The recipient's mailbox.
+        envelopes: The messages, all from one sender.
+        sender: Who that is, as it was proved.
+        admission: With what the mailbox admits them.
+        bodies: Those of the message, where it is one: messages with bodies travel alone.
     """
     accepted: list[Acceptance] = []
     for envelope in envelopes:
         try:
-            one = inbox.accept(connection, envelope, sender, admission)
+            one = inbox.accept(connection, envelope, sender, admission, bodies)
         except HerdError as refusal:
             return Taken(tuple(accepted), refusal)
         accepted.append(one)

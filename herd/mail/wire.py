@@ -7,32 +7,26 @@ value with our own names.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from herd.core.errors import InvalidParams, MessageTooLarge, UnsupportedProtocol
 from herd.core.identity import is_peer_id, is_target, length_prefixed
 from herd.core.limits import (
-    CODE_CHARACTERS,
+    ATTACHMENTS,
     CONVERSATION_DEPTH,
-    CUSTODY_ID_CHARACTERS,
     ENVELOPE_BYTES,
-    MESSAGE_ID_CHARACTERS,
     PROTOCOL_VERSION,
-    TEXT_BYTES,
     TOPIC_CHARACTERS,
 )
-from herd.core.text import printable
+from herd.mail.body_wire import AttachmentShape, BindingShape, BodyShape
+from herd.mail.parts import Binding, Part, Parts
 from herd.mail.receipts import REJECTED, TOLD, Receipt
+from herd.mail.strict import Code, CustodyId, Digest, MessageId, Milliseconds, Wire, checked
 
-MessageId = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=MESSAGE_ID_CHARACTERS)]
-CustodyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=CUSTODY_ID_CHARACTERS)]
-Code = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$", max_length=CODE_CHARACTERS)]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Shape = TypeVar("Shape", bound=BaseModel)
-Milliseconds = Annotated[int, Field(ge=0, lt=2**53)]
+__all__ = ["MessageId", "Wire", "checked"]
 
 as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Gives a value as compact JSON. Made once: `json.dumps` makes a new encoder at every call with options."""
@@ -42,20 +36,6 @@ _ESCAPE_BYTES = 6
 
 _FIELDS_BYTES = 512
 """Bytes of an envelope's field names, numbers and punctuation, at most; it has some 250."""
-
-
-class Wire(BaseModel):
-    """A strict shape: exact types, no unknown field, camelCase outside."""
-
-    model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        frozen=True,
-        alias_generator=to_camel,
-        validate_by_name=False,
-        # A process that answers its first call pays for the shapes it meets, not for all of them.
-        defer_build=True,
-    )
 
 
 class Sender(Wire):
@@ -72,14 +52,20 @@ class Conversation(Wire):
 
 
 class Envelope(Wire):
-    """One message as `peer.send` carries it: at most `ENVELOPE_BYTES` serialized."""
+    """One message as `peer.send` carries it: at most `ENVELOPE_BYTES` serialized.
+
+    It has either its text as `content` or, where that is too long, a description of it as `body`.
+    """
 
     version: Annotated[int, Field(ge=PROTOCOL_VERSION, le=PROTOCOL_VERSION)]  # a Literal takes True and 1.0
     message_id: MessageId
     sender: Sender = Field(alias="from")
     to: str
     custody_id: CustodyId | None = None
-    content: Annotated[str, Field(min_length=1)]
+    content: Annotated[str, Field(min_length=1)] | None = None
+    body: BodyShape | None = None
+    attachments: Annotated[list[AttachmentShape], Field(min_length=1, max_length=ATTACHMENTS)] | None = None
+    bindings: Annotated[list[BindingShape], Field(min_length=1, max_length=ATTACHMENTS)] | None = None
     created_at: Milliseconds
     topic: Annotated[str, Field(min_length=1, max_length=TOPIC_CHARACTERS)] | None = None
     reply_to: MessageId | None = None
@@ -93,6 +79,27 @@ class Envelope(Wire):
         if not (is_target(value) or is_peer_id(value)):
             raise ValueError("is neither a target nor a peer id")
         return value
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if (self.content is None) == (self.body is None):
+            raise ValueError("content: exactly one of content and body is there")
+        names = [one.name for one in self.attachments or ()]
+        if len(set(names)) != len(names):
+            raise ValueError("attachments: two have one name")
+        refs = [one.ref for one in self.bindings or ()]
+        if len(set(refs)) != len(refs) or not set(refs) <= set(names):
+            raise ValueError("bindings: each belongs to one attached file, by its name")
+        return self
+
+    @property
+    def parts(self) -> Parts | None:
+        """What of the message lies outside; None where nothing does, as of most."""
+        if self.body is None and self.attachments is None:
+            return None
+        body = None if self.body is None else Part(self.body.sha256, self.body.bytes)
+        files = tuple(Part(one.sha256, one.bytes, one.name) for one in self.attachments or ())
+        return Parts(body, files, tuple(Binding(one.ref, one.canonical) for one in self.bindings or ()))
 
     def to_wire(self) -> dict[str, Any]:
         """Give the JSON object that travels, without the fields that are absent."""
@@ -111,6 +118,9 @@ class Envelope(Wire):
             "conversation": {"id": self.conversation.id, "depth": self.conversation.depth},
             "noReplyNeeded": self.no_reply_needed,
         }
+        parts = self.parts
+        if parts is not None:
+            shape |= parts.shape()
         return {name: value for name, value in shape.items() if value is not None}
 
 
@@ -195,31 +205,29 @@ def read_envelope(params: Mapping[str, Any]) -> Envelope:
     Raises:
         UnsupportedProtocol: `version` is another integer than 1.
         InvalidParams: any field is missing, unknown, mistyped or out of range; the message names it.
-        MessageTooLarge: text or envelope is over its bound.
+        MessageTooLarge: the envelope is over its bound.
     """
     version = params.get("version")
     if type(version) is int and version != PROTOCOL_VERSION:
         raise UnsupportedProtocol(f"the envelope has version {version}, not {PROTOCOL_VERSION}")
+    if not params.keys() & {"content", "body"}:
+        raise InvalidParams("content: Field required", field="content")
     envelope = checked(Envelope, params)
     require_fitting(envelope)
     return envelope
 
 
 def require_fitting(envelope: Envelope) -> None:
-    """Refuse what is over its bound.
+    """Refuse an envelope that is over its bound.
 
     Raises:
-        MessageTooLarge: the text has more than `TEXT_BYTES`, or the whole more than `ENVELOPE_BYTES`.
+        MessageTooLarge: it has more than `ENVELOPE_BYTES`.
     """
     ids = (envelope.message_id, envelope.to, envelope.correlation_id, envelope.conversation.id)
-    if surely_fits(
-        (envelope.content, envelope.topic, envelope.sender.session),
-        (*ids, envelope.reply_to, envelope.custody_id),
-    ):
+    texts = (envelope.content, envelope.topic, envelope.sender.session)
+    plain = (*ids, envelope.reply_to, envelope.custody_id)
+    if envelope.parts is None and surely_fits(texts, plain):
         return
-    text = len(envelope.content.encode())
-    if text > TEXT_BYTES:
-        raise MessageTooLarge(f"the text has {text} bytes, more than {TEXT_BYTES}")
     size = size_of(envelope)
     if size > ENVELOPE_BYTES:
         raise MessageTooLarge(
@@ -245,15 +253,32 @@ def surely_fits(texts: Iterable[str | None], ids: Iterable[str | None]) -> bool:
     return _ESCAPE_BYTES * free + plain + _FIELDS_BYTES <= ENVELOPE_BYTES
 
 
-def content_digest(content: str, topic: str | None, reply_to: str | None, correlation_id: str) -> str:
-    """Give what two messages with one id must agree on; labels, times and attempts are not part of it."""
+def content_digest(
+    content: str | None,
+    topic: str | None,
+    reply_to: str | None,
+    correlation_id: str,
+    parts: Parts | None = None,
+) -> str:
+    """Give what two messages with one id must agree on; labels, times and attempts are not part of it.
+
+    Args:
+        content: The text; None where it is one of the parts.
+        topic: What it is about.
+        reply_to: What it answers.
+        correlation_id: What it belongs to.
+        parts: What of it lies outside its envelope.
+    """
     optional = [f"+{field}" if field is not None else "-" for field in (topic, reply_to)]
-    return hashlib.sha256(length_prefixed(content, *optional, correlation_id)).hexdigest()
+    outside = [] if parts is None else [parts.text()]
+    return hashlib.sha256(length_prefixed(content or "", *optional, correlation_id, *outside)).hexdigest()
 
 
 def digest_of(envelope: Envelope) -> str:
     """Give the content digest of an envelope."""
-    return content_digest(envelope.content, envelope.topic, envelope.reply_to, envelope.correlation_id)
+    return content_digest(
+        envelope.content, envelope.topic, envelope.reply_to, envelope.correlation_id, envelope.parts
+    )
 
 
 def read_receipt(value: Any) -> Receipt:
@@ -285,18 +310,3 @@ _RECEIPT_NAMES = tuple(to_camel(name) for name in Receipt._fields)
 def receipt_to_wire(receipt: Receipt) -> dict[str, Any]:
     """Give a receipt as it travels, without the steps not reached."""
     return {name: value for name, value in zip(_RECEIPT_NAMES, receipt, strict=True) if value is not None}
-
-
-def checked(shape: type[Shape], value: Any) -> Shape:
-    """Check foreign data against a shape.
-
-    Raises:
-        InvalidParams: it does not fit; the message names the first field that does not, `field` repeats it.
-    """
-    try:
-        return shape.model_validate(value)
-    except ValidationError as fault:
-        first = fault.errors(include_url=False, include_input=False, include_context=False)[0]
-        # An unknown field has the name that its sender chose.
-        field = printable(".".join(str(part) for part in first["loc"]))
-        raise InvalidParams(f"{field or 'params'}: {first['msg']}", field=field) from None

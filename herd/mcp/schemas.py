@@ -6,12 +6,13 @@ The inputs say what `session.list`, `session.send` and `session.read` take; a te
 from typing import Any
 
 from herd.core.limits import (
+    ATTACHMENT_NAME_CHARACTERS,
+    ATTACHMENTS,
     CURSOR_CHARACTERS,
-    ENVELOPE_BYTES,
+    FILE_CHARACTERS,
     MESSAGE_ID_CHARACTERS,
     QUERY_CHARACTERS,
     READ_WAIT_MS,
-    TEXT_BYTES,
     TOPIC_CHARACTERS,
 )
 
@@ -57,6 +58,7 @@ _PEER = _object(
 _SELF = _object(
     {"target": _TEXT, "name": _TEXT, "role": _TEXT, "kind": _TEXT}, "target", "name", "role", "kind"
 )
+_FILE = _object({"name": _TEXT, "bytes": {"type": "integer"}}, "name", "bytes")
 _MESSAGE = _object(
     {
         "message_id": _TEXT,
@@ -69,6 +71,8 @@ _MESSAGE = _object(
         "no_reply_needed": {"type": "boolean"},
         "again": {"type": "boolean"},
         "next_offset": {"type": "integer"},
+        "attachments": {"type": "array", "items": _FILE},
+        "attachment": _FILE,
     },
     "message_id",
     "from",
@@ -105,6 +109,7 @@ OUTPUTS: dict[str, dict[str, Any]] = {
             "cursor": _TEXT,
             "more": {"type": "boolean"},
             "set_aside": {"type": "array", "items": _TEXT},
+            "unreadable": {"type": "array", "items": _TEXT},
             "timed_out": {"type": "boolean"},
         },
         "messages",
@@ -158,10 +163,16 @@ TOOLS: list[dict[str, Any]] = [
         _object(
             {
                 "target": _TARGET,
-                "message": _text(f"at most {TEXT_BYTES:,} bytes, and {ENVELOPE_BYTES:,} as JSON"),
+                "message": _text(),
                 "reply_to": _id("message_id that this answers"),
                 "topic": _text(most=TOPIC_CHARACTERS),
                 "no_reply_needed": {"type": "boolean"},
+                "files": {
+                    "type": "array",
+                    "items": _text(most=FILE_CHARACTERS),
+                    "maxItems": ATTACHMENTS,
+                    "description": "UTF-8 text files to attach: paths, or references result:<agent>#<n>",
+                },
             },
             "target",
             "message",
@@ -187,6 +198,9 @@ TOOLS: list[dict[str, Any]] = [
                     "minimum": 0,
                     "description": "with message_id: go on from its next_offset",
                 },
+                "attachment": _text(
+                    "with message_id: this file of its attachments", ATTACHMENT_NAME_CHARACTERS
+                ),
                 "wait_ms": {"type": "integer", "minimum": 0, "maximum": READ_WAIT_MS},
             }
         ),

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from herd.coordinator.adapter_api import AdapterApi, Sessions
-from herd.coordinator.adapter_params import Nothing, Params
+from herd.coordinator.adapter_params import Branches, Nothing, Params
 from herd.core.errors import InvalidParams
 from herd.core.limits import CALL_ID_CHARACTERS, METHOD_CHARACTERS
 from herd.mail.wire import checked
@@ -28,6 +28,7 @@ class ToolParams(Params):
     name: Annotated[str, Field(min_length=1, max_length=METHOD_CHARACTERS)]
     arguments: Annotated[dict[str, Any], Field(default_factory=dict)]
     call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_CHARACTERS)] | None = None
+    branches: Branches | None = None
 
 
 class _Given(NamedTuple):
@@ -76,7 +77,7 @@ class ToolApi:
     async def _called(self, wanted: ToolParams) -> dict[str, Any]:
         params = {"name": wanted.name, "arguments": wanted.arguments, "_meta": {_CALL_ID: wanted.call_id}}
         try:
-            result = await Call(self._tools, self._api).run(params)
+            result = await Call(self._tools, self._api, branches=wanted.branches).run(params)
         except ProtocolError as error:
             raise InvalidParams(str(error)) from None
         messages = result["structuredContent"].get("messages", [])

@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import secrets
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from herd.coordinator.adapter_api import AdapterApi, Sessions
@@ -80,9 +81,13 @@ class Call:
     Args:
         tools: What every call needs.
         api: Who holds what it hands over; the call itself where None.
+        branches: Those of the host's conversation up to this call; None where it has none.
     """
 
-    def __init__(self, tools: Tools, api: AdapterApi | None = None) -> None:
+    def __init__(
+        self, tools: Tools, api: AdapterApi | None = None, *, branches: Sequence[str] | None = None
+    ) -> None:
+        self._branches = branches
         self._tools = tools
         self._api = api or AdapterApi(tools.sessions)
         self._settled = False
@@ -168,6 +173,8 @@ class Call:
             raise InvalidParams(f"{shown}: is no field of {name}", field=printable(field))
         if name == "message_peer":
             arguments = {**arguments, **self._call_id(params)}
+            if self._branches is not None:
+                arguments["branches"] = self._branches
         return await self._api.request(None, _METHODS[name], arguments)
 
     def _call_id(self, params: dict[str, Any]) -> dict[str, str]:

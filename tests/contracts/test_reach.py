@@ -16,11 +16,14 @@ from typing import Any
 import pytest
 
 from herd.core.errors import (
+    BodyMissing,
     CustodyChanged,
     EligibilityDenied,
     EligibilityUnverified,
     HerdError,
+    InvalidParams,
     MessageIdConflict,
+    MessageTooLarge,
     QueueFull,
     RateLimited,
     ScopeDenied,
@@ -29,12 +32,13 @@ from herd.core.errors import (
 from herd.core.identity import SessionName
 from herd.core.limits import DEFAULT_LIMITS
 from herd.core.paths import Layout
-from herd.mail import inbox, outbox
+from herd.mail import inbox, outbox, whole
 from herd.mail.outbox import Outgoing
+from herd.mail.parts import Bodies, Part, Parts
 from herd.mail.reach import ConnectionReach, Reach, VisitReach
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED, Receipt
 from herd.mail.together import Together
-from herd.mail.wire import Envelope
+from herd.mail.wire import Envelope, read_envelope
 from herd.presence.session_file import read_session_file
 from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied, Unverified, Verdict
@@ -189,6 +193,79 @@ def told_by_alice(message_id: str = "b-1", state: str = ACCEPTED, **changes: Any
     """Give a receipt of Alice's custody for a message of Bob's."""
     whole = Receipt(message_id, target(ALICE), "custody-of-alice", state, 5, accepted_at=NOW)
     return whole._replace(**changes)
+
+
+def with_bodies(
+    text: bytes = b"long " * 20_000, message_id: str = "m-1", **files: bytes
+) -> tuple[Envelope, Bodies]:
+    """Give a message whose text and files lie outside its envelope."""
+    parts = Parts(Part.of(text), tuple(Part.of(data, name) for name, data in files.items()))
+    shape = {**envelope(message_id).to_wire(), **parts.shape()}
+    del shape["content"]
+    return read_envelope(shape), Bodies(parts, dict(enumerate((text, *files.values()))))
+
+
+# --- bodies -----------------------------------------------------------------------------------------
+
+
+async def handed_in(custody: Custody, message: Envelope, bodies: Bodies | None) -> Receipt:
+    reach = await custody.reach()
+    async with asyncio.timeout(IN_TIME_S):
+        return await reach.accept(message, bodies)
+
+
+@pytest.mark.requirement("A-methods-14", "H-files-11", "H-files-12")
+async def test_a_message_and_its_bodies_are_there_together(custody: Custody):
+    message, bodies = with_bodies(a=b"one", b=b"")
+    receipt = await handed_in(custody, message, bodies)
+
+    (row,) = await custody.waiting()
+    assert receipt.state == ACCEPTED
+    assert (await custody.bob(lambda c: whole.whole(c, row))).content.encode() == bodies.data[0]
+    files = await custody.bob(lambda c: [whole.attachment(c, row, number) for number in (1, 2)])
+    assert files == ["one", ""]
+
+
+@pytest.mark.requirement("A-methods-14", "H-files-11")
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("wrong", [b"", b"other", b"long tEXt", b"fone"])
+async def test_a_body_that_is_not_what_was_told_is_never_taken(custody: Custody, part: int, wrong: bytes):
+    message, bodies = with_bodies(b"long text", a=b"fine")
+    before = await custody.stored()
+    with pytest.raises(InvalidParams):
+        await handed_in(custody, message, Bodies(bodies.parts, {**bodies.data, part: wrong}))
+
+    assert await custody.stored() == before
+    assert await custody.bob(lambda c: c.execute("SELECT count(*) FROM chunks").fetchone()) == (0,)
+
+
+@pytest.mark.requirement("H-files-11")
+async def test_a_message_without_its_bodies_is_refused_for_now(custody: Custody):
+    message, _ = with_bodies()
+    with pytest.raises(BodyMissing):
+        await handed_in(custody, message, None)
+    assert await custody.waiting() == []
+
+
+@pytest.mark.requirement("A-errors-26")
+async def test_more_than_the_recipient_takes_is_too_large(custody: Custody):
+    most = DEFAULT_LIMITS.mailbox_payload_bytes
+    message, bodies = with_bodies(b"x" * (most - 2), a=b"abc")
+    with pytest.raises(MessageTooLarge):
+        await handed_in(custody, message, bodies)
+    assert await custody.waiting() == []
+
+
+async def test_a_message_with_bodies_that_comes_again_is_there_once(custody: Custody):
+    message, bodies = with_bodies(a=b"one")
+    first = await handed_in(custody, message, bodies)
+
+    assert await handed_in(custody, message, bodies) == first
+    assert await handed_in(custody, message, None) == first
+    other, others = with_bodies(b"something else")
+    with pytest.raises(MessageIdConflict):
+        await handed_in(custody, other, others)
+    assert len(await custody.waiting()) == 1
 
 
 # --- accept ----------------------------------------------------------------------------------------

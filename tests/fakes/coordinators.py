@@ -150,6 +150,16 @@ class Running:
         """Read what waits and give the texts."""
         return [message["text"] for message in (await self.read(**query))["messages"]]
 
+    async def whole(self, message_id: str, **query: Any) -> str:
+        """Read one message, or one attached file of it, from its beginning to its end."""
+        parts: list[str] = []
+        offset: int | None = 0
+        while offset is not None:
+            (shown,) = (await self.read(message_id=message_id, offset=offset, **query))["messages"]
+            parts.append(shown["text"])
+            offset = shown.get("next_offset")
+        return "".join(parts)
+
     async def state(self, message_id: str) -> str:
         """Give the state that the session's own outbox shows, asking nobody."""
         row = await self.coordinator.mailbox.run(lambda c: outbox.required(c, message_id))

@@ -1,6 +1,6 @@
 """Two sessions that write to each other while a process of theirs is killed, and what is true at the end."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -8,7 +8,7 @@ from herd.core.paths import Layout
 from herd.mail.receipts import DELIVERED, REPLIED
 from tests.faults.forks import Forks
 from tests.faults.session import Session, Way
-from tests.faults.truth import look
+from tests.faults.truth import long_text, look
 
 CROWD = 12
 """Messages sent at once, of which certainly some go together."""
@@ -30,16 +30,20 @@ class Story:
         self.bob = bob
         self._way = way
 
-    async def one_by_one(self) -> None:
+    async def one_by_one(self, written: Callable[[str], str] = str) -> None:
         """Three questions, each read, confirmed and answered before the next."""
         for number in range(3):
-            question, answer = f"question {number}", f"answer {number}"
+            question, answer = written(f"question {number}"), written(f"answer {number}")
             # One of them is a call that its host does not make again.
             call = {} if number == 1 else {"call_id": f"call-{number}"}
             message_id = await self.alice.send(question, **call)
             await self._exchange(self.bob, [question])
             await self.bob.send(answer, reply_to=message_id, **call)
             await self._exchange(self.alice, [answer])
+
+    async def long(self) -> None:
+        """Three questions and answers whose texts go by bodies."""
+        await self.one_by_one(long_text)
 
     async def together(self) -> None:
         """Three questions at once, read and confirmed at once, and answered at once."""

@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from herd.mail.steps import (
+    BODIES_AFTER,
+    BODIES_BEFORE,
     COMMIT_AFTER,
     COMMIT_BEFORE,
     EVIDENCE_BEFORE,
     HANDOVER_BEFORE,
+    INBOX_AFTER,
     INBOX_BEFORE,
     OFFER_AFTER,
+    OUTBOX_AFTER,
     OUTBOX_BEFORE,
     RECEIPT_BEFORE,
     SEVERAL_SENT_AFTER,
@@ -36,7 +40,9 @@ PERSISTS = (OUTBOX_BEFORE, INBOX_BEFORE, RECEIPT_BEFORE, HANDOVER_BEFORE, EVIDEN
 """The step behind which each kind of row is committed next."""
 SEVERAL = (SEVERAL_SENT_BEFORE, SEVERAL_SENT_AFTER, SEVERAL_TAKEN_BEFORE, SEVERAL_TAKEN_AFTER)
 """The steps that only messages take which wait for others and go with them."""
-ALONE = tuple(step for step in STEPS if step not in SEVERAL)
+OF_BODIES = (BODIES_BEFORE, BODIES_AFTER)
+"""The steps that only a message takes whose text does not fit into its envelope."""
+ALONE = tuple(step for step in STEPS if step not in SEVERAL + OF_BODIES)
 
 
 async def killed(
@@ -108,3 +114,25 @@ async def test_whoever_dies_around_the_commit_of_a_row_has_it_or_has_it_not_and_
     forks: Forks, folder: Path, persist: str, at: str, side: str
 ):
     await killed(forks, folder / "machine", LATE, side, tell=Story.together, at=at, behind=persist)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.requirement("A-custody-01", "A-custody-21", "H-files-12")
+@pytest.mark.parametrize("way", [AT_ONCE, LATE], ids=["at-once", "late"])
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("step", [*OF_BODIES, OUTBOX_BEFORE, OUTBOX_AFTER, INBOX_BEFORE, INBOX_AFTER])
+async def test_whoever_dies_around_a_body_costs_no_text_and_leaves_no_part_of_one(
+    forks: Forks, folder: Path, step: str, side: str, way: Way
+):
+    await killed(forks, folder / "machine", way, side, tell=Story.long, at=step)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.requirement("A-custody-21", "H-files-12")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("at", [COMMIT_BEFORE, COMMIT_AFTER])
+@pytest.mark.parametrize("persist", [OUTBOX_BEFORE, INBOX_BEFORE, RECEIPT_BEFORE, HANDOVER_BEFORE])
+async def test_a_body_is_there_with_its_row_and_gone_without_it_wherever_a_commit_is_cut(
+    forks: Forks, folder: Path, persist: str, at: str, side: str
+):
+    await killed(forks, folder / "machine", LATE, side, tell=Story.long, at=at, behind=persist)

@@ -477,7 +477,7 @@ async def test_a_field_that_is_not_as_described_is_named_and_nothing_is_stored(
 
 @pytest.mark.requirement("A-errors-36")
 @pytest.mark.parametrize(
-    "content", ["x" * 7_001, "é" * 3_501, "\x01" * 1_500], ids=["bytes", "utf-8", "escapes"]
+    "content", ["x" * 8_192, "é" * 4_096, "\x01" * 1_500], ids=["bytes", "utf-8", "escapes"]
 )
 async def test_a_message_over_its_bound_is_refused_whole(alice, bob, connection, content):
     assert await connection.refused("peer.send", bob.envelope(alice.target, content)) == "MESSAGE_TOO_LARGE"
@@ -700,7 +700,7 @@ async def test_an_inbox_that_becomes_full_says_so_of_the_first_that_has_no_room(
         ({"from": {"session": "lead:0000000000"}}, "INVALID_PARAMS"),
         ({"to": "lead:0000000000"}, "INVALID_PARAMS"),
         ({"version": 2}, "UNSUPPORTED_PROTOCOL"),
-        ({"content": "x" * 7_001}, "MESSAGE_TOO_LARGE"),
+        ({"content": "x" * 8_192}, "MESSAGE_TOO_LARGE"),
     ],
     ids=str,
 )

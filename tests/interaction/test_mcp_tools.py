@@ -21,7 +21,7 @@ from herd.coordinator.coordinator import Coordinator
 from herd.core.clock import SystemClock, shown_time
 from herd.core.errors import InvalidParams
 from herd.core.identity import SessionName, target_of
-from herd.core.limits import LIST_PAGE, READ_BYTES, TEXT_BYTES
+from herd.core.limits import DEFAULT_LIMITS, LIST_PAGE, READ_BYTES
 from herd.hosts.adapter import adapter_of
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Sender
@@ -35,6 +35,8 @@ from tests.fakes.mcp_streams import McpStreams, served
 from tests.fakes.records import LEAD, layout_at, living, session_of
 
 ALICE, BOB = SessionName("claude", "alice"), SessionName("codex", "bob")
+
+PAYLOAD = DEFAULT_LIMITS.mailbox_payload_bytes
 
 
 class Agent(NamedTuple):
@@ -288,9 +290,8 @@ async def test_a_message_and_its_answer_with_every_field(home: Path, era: Era):
         ({"target": "lead:0000000000", "message": "x"}, "UNKNOWN_TARGET"),
         ({"target": "bob", "message": "x"}, "UNKNOWN_TARGET"),
         ({"target": "SELF", "message": "x"}, "UNKNOWN_TARGET"),
-        ({"target": "BOB", "message": "x" * (TEXT_BYTES + 1)}, "MESSAGE_TOO_LARGE"),
-        ({"target": "BOB", "message": "é" * (TEXT_BYTES // 2 + 1)}, "MESSAGE_TOO_LARGE"),
-        ({"target": "BOB", "message": "\n" * TEXT_BYTES}, "MESSAGE_TOO_LARGE"),
+        ({"target": "BOB", "message": "x" * (PAYLOAD + 1)}, "MESSAGE_TOO_LARGE"),
+        ({"target": "BOB", "message": "é" * (PAYLOAD // 2 + 1)}, "MESSAGE_TOO_LARGE"),
         ({"target": "BOB", "message": "x", "reply_to": "no-such-message"}, "INVALID_REPLY"),
         ({"target": "BOB"}, "INVALID_PARAMS"),
         ({"message": "x"}, "INVALID_PARAMS"),
@@ -438,7 +439,7 @@ async def test_a_whole_number_is_one_however_it_is_written(home: Path):
 
 @pytest.mark.requirement("A-tools-13")
 async def test_32_unread_messages_arrive_whole_over_several_calls(home: Path):
-    texts = [f"{number:04}".ljust(TEXT_BYTES, "x") for number in range(32)]
+    texts = [f"{number:04}".ljust(7_000, "x") for number in range(32)]
     async with agents(home) as (alice, bob):
         for text in texts:
             await bob.call("message_peer", target=alice.target, message=text)
@@ -491,7 +492,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("message_peer", {"target": "BOB", "message": "x", "sender": "me"}),
     ("message_peer", {"target": "BOB", "message": "x", "role": "manager"}),
     ("message_peer", {"target": "BOB", "message": "x", "call_id": "chosen"}),
-    ("message_peer", {"target": "BOB", "message": "x", "files": ["/etc/passwd"]}),
+    ("message_peer", {"target": "BOB", "message": "x", "files": "/etc/passwd"}),
     ("message_peer", {"target": "BOB", "message": "x", "expires_in_ms": 1}),
     ("message_peer", {"target": ["BOB"], "message": "x"}),
     ("message_peer", {"target": "BOB", "message": {"text": "x"}}),
@@ -580,6 +581,8 @@ VALUES: dict[str, list[Any]] = {
     "message_id": ["0-aZ", "", "_", 1],
     "offset": [0, 10**9, -1, 1.5, "1"],
     "wait_ms": [0, 30_000, -1, 30_001, "1"],
+    "files": [[], ["a"], ["x" * 4_096] * 32, ["x"] * 33, [""], ["x" * 4_097], "a", [1]],
+    "attachment": ["1", "x" * 255, "x" * 256, "", 1],
 }
 
 

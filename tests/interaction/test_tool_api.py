@@ -12,7 +12,7 @@ import pytest
 from herd.coordinator.adapter_api import AdapterApi, Settled
 from herd.coordinator.binding import Binding
 from herd.core.errors import HerdError, InvalidParams, MethodNotFound
-from herd.core.limits import CALL_ID_CHARACTERS, METHOD_CHARACTERS, READ_BYTES, TEXT_BYTES
+from herd.core.limits import CALL_ID_CHARACTERS, DEFAULT_LIMITS, METHOD_CHARACTERS, READ_BYTES
 from herd.hosts.adapter import adapter_of
 from herd.mail.receipts import ACCEPTED, DELIVERED
 from herd.mcp.tool_api import ToolApi
@@ -100,7 +100,7 @@ CALLS: list[tuple[str, dict[str, Any] | None]] = [
     ("message_peer", {"target": "alice", "message": "x"}),
     ("message_peer", {"target": "SELF", "message": "x"}),
     ("message_peer", {"target": "lead:0000000000", "message": "x"}),
-    ("message_peer", {"target": "ALICE", "message": "x" * (TEXT_BYTES + 1)}),
+    ("message_peer", {"target": "ALICE", "message": "x" * (DEFAULT_LIMITS.mailbox_payload_bytes + 1)}),
     ("message_peer", {"target": "ALICE", "message": "x", "reply_to": "no-such-message"}),
     ("message_peer", {"target": "ALICE", "message": "x", "call_id": "chosen"}),
     ("message_peer", {"target": "ALICE", "message": "x", "from": "lead:0000000000"}),
@@ -278,11 +278,11 @@ async def test_an_extension_that_ended_gives_back_what_its_calls_gave(alice, bob
 
 async def test_a_long_answer_names_every_message_in_it(alice, bob, extension):
     await alice.sees(bob)
-    sent = [(await alice.send(bob, "x" * TEXT_BYTES))["message_id"] for _ in range(8)]
+    sent = [(await alice.send(bob, "x" * 7_000))["message_id"] for _ in range(8)]
     found = []
     while len(found) < len(sent):
         result = await extension.tool("peer_messages")
-        assert 0 < len(result["message_ids"]) <= READ_BYTES // TEXT_BYTES
+        assert 0 < len(result["message_ids"]) <= READ_BYTES // 7_000
         found += result["message_ids"]
 
     assert found == sent

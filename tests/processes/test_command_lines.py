@@ -8,7 +8,7 @@ import pytest
 
 from herd.core.errors import UnknownTarget
 from herd.core.identity import SessionName
-from herd.core.limits import STDIN_BYTES, TEXT_BYTES
+from herd.core.limits import DEFAULT_LIMITS, READ_BYTES, STDIN_BYTES
 from tests.fakes.command_line import CommandLine, Outcome, Terminal
 from tests.fakes.herd_session import HerdSession
 from tests.processes.conftest import Machine
@@ -294,14 +294,18 @@ def test_a_text_arrives_byte_for_byte_in_every_locale(machine: Machine, way, env
 def test_a_text_of_just_the_bound_fits_and_one_more_byte_does_not(machine: Machine, way):
     alice = machine.session("claude", "alice", name="alice")
 
-    assert way(machine.shell, b"x" * TEXT_BYTES).status == 0
-    over = way(machine.shell, b"x" * (TEXT_BYTES + 1))
+    most = DEFAULT_LIMITS.mailbox_payload_bytes
+    assert way(machine.shell, b"x" * most).status == 0
+    over = way(machine.shell, b"x" * (most + 1))
     assert (over.status, over.stdout) == (7, b"")
     assert over.stderr.startswith("herd: MESSAGE_TOO_LARGE: ")
-    assert [len(str(message["text"])) for message in taken(alice)] == [TEXT_BYTES]
+    (message,) = taken(alice)
+    assert (message["text"], message["next_offset"]) == ("x" * READ_BYTES, READ_BYTES)
 
 
-@pytest.mark.parametrize("size", [65_536, STDIN_BYTES, STDIN_BYTES + 1, 2 * STDIN_BYTES])
+@pytest.mark.parametrize(
+    "size", [2 * DEFAULT_LIMITS.mailbox_payload_bytes, STDIN_BYTES, STDIN_BYTES + 1, 2 * STDIN_BYTES]
+)
 @pytest.mark.parametrize("where", ["shell", "inside"])
 def test_a_text_far_too_large_is_called_that_and_never_cut(machine: Machine, size: int, where: str):
     machine.session("claude", "alice", name="alice")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from herd.core.errors import InvalidParams
-from herd.core.limits import TEXT_BYTES
+from herd.core.limits import DEFAULT_LIMITS
 from herd.mail.header import NOTICE
 from tests.fakes.herd_mcp import HerdMcp
 from tests.fakes.herd_session import WAIT_S
@@ -23,8 +23,8 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...], str]] = [
     ),
     (
         "message_peer",
-        {"target": "BOB", "message": "x" * (TEXT_BYTES + 1)},
-        ("send", "BOB", "x" * (TEXT_BYTES + 1)),
+        {"target": "BOB", "message": "x" * (DEFAULT_LIMITS.message_bytes * 20)},
+        ("send", "BOB", "x" * (DEFAULT_LIMITS.message_bytes * 20)),
         "MESSAGE_TOO_LARGE",
     ),
     (

@@ -25,7 +25,7 @@ PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONT
 
 SESSION_METHODS = {"session.authenticate", *adapter_api.served()}
 PEER_METHODS = {
-    *("peer.hello", "peer.authenticate", "peer.send", "peer.sendMany"),
+    *("peer.hello", "peer.authenticate", "peer.send", "peer.sendMany", "peer.body"),
     *("peer.status", "peer.receipt", "peer.read"),
 }
 """`peer.read` is served by nobody and refused by name."""

@@ -211,7 +211,7 @@ def test_the_bounds_of_the_protocol_page_are_those_in_force():
     assert f"`acknowledgement_ms` ({DEFAULT_LIMITS.acknowledgement_ms:,})" in text
     assert f"`handshake_ms` ({DEFAULT_LIMITS.handshake_ms:,})" in text
     assert f"At most {limits.ENVELOPE_BYTES:,} bytes serialized" in text
-    assert f"text, at most {limits.TEXT_BYTES:,} bytes" in text
+    assert f"text, at most {DEFAULT_LIMITS.message_bytes:,} bytes as our senders use it" in text
     assert f"0 to {limits.CONVERSATION_DEPTH} |" in text
     assert f"deeper than {limits.FRAME_DEPTH} levels" in text
 

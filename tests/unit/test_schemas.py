@@ -58,7 +58,7 @@ FULL = Presence(
         pytest.param(
             PROTOCOL_VERSION,
             [one.model_json_schema(by_alias=True) for one in (Envelope, ReceiptShape, StatusQuestion)],
-            (1, "7bb64eac08d9b954"),
+            (1, "9755c509cc47e92e"),
             id="the wire",
         ),
         pytest.param(
@@ -71,7 +71,7 @@ FULL = Presence(
         pytest.param(
             MAILBOX_VERSION,
             [[script.split() for script in SCRIPTS], MAILBOX_APPLICATION_ID],
-            (2, "8cc78bee7cb70830"),
+            (2, "5a4ce5ed83947a5f"),
             id="the mailbox",
         ),
     ],

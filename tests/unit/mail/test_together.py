@@ -18,7 +18,7 @@ from herd.core.errors import (
     ScopeDenied,
     UnsupportedProtocol,
 )
-from herd.core.limits import DEFAULT_LIMITS, SENT_TOGETHER, TEXT_BYTES
+from herd.core.limits import DEFAULT_LIMITS, ENVELOPE_BYTES, SENT_TOGETHER
 from herd.mail import inbox
 from herd.mail.receipts import ACCEPTED
 from herd.mail.together import (
@@ -150,7 +150,7 @@ def test_a_refused_one_leaves_no_trace_of_itself(connection):
 
 # --- what fits into a frame ------------------------------------------------------------------------
 
-TEXTS = ["x" * 100, "\x00" * 1_100, "\u6f22" * 2_000, '"' * 3_000, "x" * TEXT_BYTES]
+TEXTS = ["x" * 100, "\x00" * 1_100, "\u6f22" * 2_000, '"' * 3_000, "x" * 7_000]
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: repr(text[:1]))
@@ -213,7 +213,7 @@ def test_a_request_is_of_exactly_that_shape_or_refused_whole(spoilt: dict[str, A
 
 @pytest.mark.parametrize(
     ("changes", "kind"),
-    [({"version": 2}, UnsupportedProtocol), ({"content": "x" * (TEXT_BYTES + 1)}, MessageTooLarge)],
+    [({"version": 2}, UnsupportedProtocol), ({"content": "x" * ENVELOPE_BYTES}, MessageTooLarge)],
     ids=["version", "size"],
 )
 def test_one_that_is_too_large_or_of_another_version_refuses_the_request(
