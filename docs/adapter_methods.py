@@ -52,7 +52,12 @@ METHODS: dict[str, Method] = {
             "session_id": "the host's own id of the session, 1 to 512 characters",
             "created": "the session's creation time, for a host that uses ids again",
             "cwd": "where the session works",
-            "name": "what people call it; made from the folder and the session key where it is missing",
+            "name": "what people call it; where it is missing, the alias, or what is made from the folder "
+            "and the session key",
+            "scope": "how far it reaches and is reached: [scopes](../explanation/scopes.md); the user's "
+            "where it is missing",
+            "alias": "its alias, in place of the user's",
+            "capabilities": "what it may do; everything that sessions may where it is missing",
         },
         (
             Result("target", "under which others write to it"),
@@ -70,9 +75,11 @@ METHODS: dict[str, Method] = {
         ),
     ),
     "session.update": Method(
-        "Tells labels that have changed. It changes no right and begins no new generation of the presence.",
+        "Tells labels that have changed. It changes no right but those that scopes give to a folder, and "
+        "begins no new generation of the presence.",
         {
-            "cwd": "where the session works now",
+            "cwd": "where the session works now; to scopes it is in its former folder until the new one is "
+            "looked up",
             "name": "what people call it now",
             "activity": "what the host does now",
             "person_prompted": "a person has written in the session: what it sends begins afresh",
@@ -89,6 +96,7 @@ METHODS: dict[str, Method] = {
             Result("name", "what people call it"),
             Result("role", "`lead`"),
             Result("kind", "`ordinary`"),
+            Result("scope", "how far it reaches, and from how far it is reached"),
             Result("socket", "the Herdr socket it lives on, or `none`"),
             Result("build.version", "of the running code"),
             Result("build.sha256", "over every Python file of the running code"),
@@ -100,9 +108,10 @@ METHODS: dict[str, Method] = {
         "What is listed counts as shown to this session, unless a command line asks. Whatever waits is tried "
         "again at once.",
         {
-            "scope": "how far to look; there is one scope today",
+            "scope": "only peers within this scope, none wider than the session's own, which holds where it "
+            "is missing",
             "query": "only peers with this text in a label or target, whatever its case",
-            "cursor": "`next_cursor` of the page before, with the same query",
+            "cursor": "`next_cursor` of the page before, with the same scope and query",
         },
         (
             Result("self.target", "this session's own target"),

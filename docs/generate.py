@@ -21,7 +21,15 @@ from docs.markdown import Undocumented, page, table
 from docs.message_states import message_states_page
 from docs.tools import tools_page
 from herd.core.choices import RANGES
-from herd.core.config import IDLE_AUTO, IDLE_NOTIFY, RESTART_DELIVER, RESTART_REVIEW
+from herd.core.config import (
+    IDLE_AUTO,
+    IDLE_NOTIFY,
+    RESTART_DELIVER,
+    RESTART_REVIEW,
+    SCOPE_MACHINE,
+    SCOPE_REPOSITORY,
+    SCOPE_WORKSPACE,
+)
 from herd.core.errors import BY_CODE, EXIT_STATUSES, HerdError
 from herd.core.limits import DEFAULT_LIMITS, SETTING_GREATEST
 
@@ -133,10 +141,22 @@ _ON_RESTART = (
     f"`{RESTART_REVIEW}` holds it back until a person has said yes by `herd inbox --session TARGET --accept`."
 )
 
+_SCOPE = (
+    f"How far sessions reach, and from how far they are reached: `{SCOPE_MACHINE}`, `{SCOPE_REPOSITORY}` or "
+    f"`{SCOPE_WORKSPACE}`; see [scopes](../explanation/scopes.md). `--scope` sets another for one session."
+)
+_ALIAS = (
+    "The name that sessions are listed under where their host gives none: a letter, then up to 63 letters, "
+    "digits, `_` and `-`. Without one, a name is made from the folder. `--alias` sets another for one "
+    "session. Terminal sessions have names of their own."
+)
+
 _SETTINGS = (
     ("`enabled`", "`true`", _ENABLED),
     ("`idle`", f"`{IDLE_AUTO}`", _IDLE),
     ("`on_restart`", f"`{RESTART_DELIVER}`", _ON_RESTART),
+    ("`scope`", f"`{SCOPE_MACHINE}`", _SCOPE),
+    ("`alias`", "none", _ALIAS),
 )
 
 
@@ -145,7 +165,8 @@ def config_page() -> str:
     overridable, _ = bounds_in(LIMITS_SOURCE.read_text(encoding="utf-8"))
     rows = [(f"`{b.name}`", b.value, unit_of(b.name), b.meaning) for b in overridable]
     example = [f"{name} = {value}" for name, value in DEFAULT_LIMITS._asdict().items()]
-    chosen = ["enabled = true", f'idle = "{IDLE_AUTO}"', f'on_restart = "{RESTART_DELIVER}"']
+    words = {"idle": IDLE_AUTO, "on_restart": RESTART_DELIVER, "scope": SCOPE_MACHINE}
+    chosen = ["enabled = true", *(f'{key} = "{word}"' for key, word in words.items())]
     return page(
         "Settings",
         "Settings are read from `$XDG_CONFIG_HOME/herd/config.toml` (`~/.config/herd/config.toml` where that "
@@ -158,7 +179,7 @@ def config_page() -> str:
         "not exceed `frame_bytes`, nor `expiry_ms` exceed `max_expiry_ms`.",
         table(("key", "default", "unit", "meaning"), rows),
         "## Example",
-        "Every key with its default:",
+        "Every key that has a default, with it:",
         "\n".join(["```toml", *chosen, "", "[limits]", *example, "```"]),
     )
 

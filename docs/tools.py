@@ -29,7 +29,10 @@ carried is given again, marked `again`. A cancellation that comes later takes no
 at most {READ_BYTES:,} bytes of messages, and says `more` where there is more."""
 
 _INPUTS = {
-    ("list_peers", "scope"): "how far to look; the whole machine where it is left out",
+    (
+        "list_peers",
+        "scope",
+    ): "only peers within this scope, none wider than the session's own, which holds where it is left out",
     ("message_peer", "topic"): "a few words on what it is about",
     ("message_peer", "no_reply_needed"): "tell the recipient that no answer is expected",
     ("message_peer", "message"): "the text",

@@ -8,6 +8,7 @@ from herd.core.text import printable
 from herd.presence.entries import entries_of, names_shown
 from herd.presence.record import Record
 from herd.presence.registry import names_of
+from herd.presence.scopes import mutual
 from roles.eligibility import Judge
 from roles.model import Allowed, Party
 
@@ -20,6 +21,7 @@ def eligible(
 ) -> list[Record]:
     """Give the listed sessions of the caller's role that it may write to, in the order of their targets.
 
+    Those alone whose scope and the caller's take each other in.
     Two sessions with one target are both left out, whoever may write to them: a message could reach either.
     """
     bearers: dict[str, list[Record]] = {}
@@ -58,4 +60,8 @@ def _may_be_written_to(record: Record, me: Party, judge: Judge) -> bool:
     presence = record.presence
     if presence is None or record.key == me.key or presence.role != me.role:
         return False
-    return isinstance(judge.verdict(me, Party(record.key, presence.role, record.kind)), Allowed)
+    if not mutual(me.extent, presence.extent):
+        return False
+    return isinstance(
+        judge.verdict(me, Party(record.key, presence.role, record.kind, presence.extent)), Allowed
+    )

@@ -7,6 +7,7 @@ them rejects anything, the second keeps what waits and asks again later.
 from typing import NamedTuple
 
 from herd.core.errors import EligibilityDenied, EligibilityUnverified
+from herd.presence.scopes import ANYWHERE, Extent
 
 LEAD = "lead"
 MANAGER = "manager"
@@ -39,6 +40,8 @@ class Party(NamedTuple):
     key: str
     role: str | None
     kind: str | None
+    extent: Extent = ANYWHERE
+    """What its scope takes in and is taken in by. No verdict rests on it; see `herd.presence.scopes`."""
 
 
 def require(verdict: Verdict) -> None:

@@ -1,7 +1,7 @@
 """What every command starts from: the settings, the folders, the registry, and whose command it is."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from herd.cli.arguments import as_text
@@ -47,10 +47,28 @@ class Context(NamedTuple):
         cwd: str | None = None,
         name: str | None = None,
         host: tuple[int, str] = (0, ""),
+        scope: str | None = None,
+        alias: str | None = None,
+        capabilities: Collection[str] | None = None,
     ) -> "Opening":
-        """Give what a coordinator of that session is opened with."""
+        """Give what a coordinator of that session is opened with.
+
+        Args:
+            session: The session.
+            cwd: Its folder; that of this process where None.
+            name: What its host calls it.
+            host: The host's process, as pid and start token.
+            scope: Its scope, in place of the user's.
+            alias: Its alias, in place of the user's.
+            capabilities: What it may do; all that sessions may where None.
+
+        Raises:
+            InvalidParams: the alias is none.
+        """
         from assignments.worktrees.git import GitTopology
         from herd.coordinator.opening import Opening
+        from herd.core.choices import checked_alias
+        from herd.presence.record import OF_SESSIONS
 
         return Opening(
             layout=self.layout,
@@ -64,6 +82,9 @@ class Context(NamedTuple):
             host_start=host[1],
             idle=self.settings.idle,
             on_restart=self.settings.on_restart,
+            scope=scope or self.settings.scope,
+            alias=self.settings.alias if alias is None else checked_alias(alias, "alias"),
+            capabilities=tuple(one for one in OF_SESSIONS if capabilities is None or one in capabilities),
         )
 
 

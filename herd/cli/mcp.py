@@ -5,6 +5,7 @@ The first request is answered before the rest of Herd is loaded; see `herd.mcp.o
 
 import argparse
 
+from herd.cli.options import add_own_choices
 from herd.core.errors import InvalidParams
 from herd.core.limits import LABEL_CHARACTERS
 from herd.mcp.opening import Opened, answer_first, take_over
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--session", metavar="ID", help="the host's own id of the session")
     parser.add_argument("--created", default="", help="the session's creation time, for hosts that reuse ids")
     parser.add_argument("--name", help="the name to list the session under")
+    add_own_choices(parser)
 
 
 def run(options: argparse.Namespace) -> int:

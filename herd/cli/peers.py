@@ -7,13 +7,14 @@ from typing import Any
 from herd.cli import output
 from herd.cli.arguments import exact_text
 from herd.cli.context import open_context
-from herd.cli.options import add_as
-from herd.cli.self_view import as_party, listed_self
+from herd.cli.options import add_as, add_scope
+from herd.cli.self_view import as_party, listed_self, own_extent
 from herd.core.clock import SystemClock
 from herd.core.text import printable
 from herd.presence.entries import entries_of, matches, undrained_minutes
 from herd.presence.record import Record
 from herd.presence.registry import names_of
+from herd.presence.scopes import narrowed
 from roles.discovery import eligible
 from roles.eligibility import OrdinaryLeads
 
@@ -24,6 +25,7 @@ DESCRIPTION = "List the sessions that this one can write to. Being listed is a h
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_as(parser)
+    add_scope(parser, "only peers within this scope, which may not be wider than the session's own")
     parser.add_argument("query", nargs="?", help="only peers with this text in a label")
 
 
@@ -32,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
     context = open_context()
     query = None if options.query is None else exact_text(options.query)
     caller = context.caller(options.as_name)
-    peers = eligible(context.registry.listed(), as_party(caller), OrdinaryLeads())
+    listed = context.registry.listed()
+    extent = narrowed(own_extent(context, caller, listed), options.scope)
+    peers = eligible(listed, as_party(caller)._replace(extent=extent), OrdinaryLeads())
     view: dict[str, Any] = {"self": listed_self(caller), "peers": _entries(peers, query)}
     if options.json:
         output.put_json(view)

@@ -12,6 +12,7 @@ from typing import Any
 
 from herd.cli.arguments import exact_text
 from herd.cli.context import Context, host_process, open_context, working_directory
+from herd.cli.options import OWN_CHOICES, add_own_choices
 from herd.core.build import seal
 from herd.core.errors import CommunicationDisabled, HerdError, InvalidParams, SessionHeld, UnsafeEndpoint
 from herd.core.identity import checked_session
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--session", metavar="ID", help="the host's own id of the session")
     parser.add_argument("--created", default="", help="the session's creation time, for hosts that reuse ids")
     parser.add_argument("--name", help="the name to list the session under")
+    add_own_choices(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,7 +78,12 @@ async def serve(context: Context, options: argparse.Namespace) -> None:
 
     async def bind(params: BindParams) -> Coordinator:
         session = checked_session(params.host, params.session_id, params.created)
-        return await binding.bind(context.opening(session, cwd=params.cwd, name=params.name, host=host))
+        # What a bind leaves open is as this process was started.
+        named = params.model_dump(include=set(OWN_CHOICES), exclude_none=True)
+        own = {field: named.get(field, getattr(options, field)) for field in OWN_CHOICES}
+        return await binding.bind(
+            context.opening(session, cwd=params.cwd, name=params.name, host=host, **own)
+        )
 
     api = AdapterApi(binding, bind)
     try:

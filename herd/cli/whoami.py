@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         output.put_json(view)
         return 0
-    for label in ("target", "name", "role", "kind", "socket"):
+    for label in ("target", "name", "role", "kind", "scope", "socket"):
         output.put(f"{label:8}{printable(view[label])}")
     output.put(f"build   {view['build']['version']} · {view['build']['sha256'][:12]}")
     return 0

@@ -28,6 +28,7 @@ from herd.coordinator.adapter_params import (
     UpdateParams,
     WaitingParams,
 )
+from herd.coordinator.capable import require_capable
 from herd.coordinator.delivery import Handed, Query
 from herd.coordinator.registering import Made
 from herd.coordinator.sending import Sent, Submission
@@ -105,6 +106,7 @@ class AdapterApi:
         wanted = checked(shape, {field: value for field, value in params.items() if value is not None})
         async with self._binding:  # a request behind session.bind waits for it
             coordinator = self._sessions.current()
+        require_capable(coordinator.capabilities, method, waits=getattr(wanted, "wait_ms", 0) > 0)
         self._served.add(coordinator)
         self._connection = connection  # only now: another request may have come while this one waited
         if method in _OF_PRESENCE:
@@ -156,12 +158,12 @@ class AdapterApi:
 
     async def _list(self, coordinator: "Coordinator", params: ListParams) -> dict[str, Any]:
         coordinator.retry()
-        page = await coordinator.listing.page(params.query, params.cursor, show=not self._command)
+        page = await coordinator.listing.page(
+            params.query, params.cursor, scope=params.scope, show=not self._command
+        )
         # The answer is shown to models: where the session lives and what code runs it are no part of it.
-        me = {
-            field: value for field, value in coordinator.whoami().items() if field not in {"socket", "build"}
-        }
-        return {"self": me, **page}
+        me = coordinator.whoami()
+        return {"self": {field: me[field] for field in ("target", "name", "role", "kind")}, **page}
 
     async def _send(self, coordinator: "Coordinator", params: SendParams) -> dict[str, Any]:
         drafted, self._drafted = self._drafted, []

@@ -26,6 +26,7 @@ from herd.core.limits import (
     LABEL_CHARACTERS,
     QUERY_CHARACTERS,
     READ_WAIT_MS,
+    RECORD_CAPABILITIES,
     REFERENCES_AT_ONCE,
     TOPIC_CHARACTERS,
 )
@@ -37,6 +38,8 @@ Target = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
 FileEntry = Annotated[str, Field(min_length=1, max_length=FILE_CHARACTERS)]
 Branch = Annotated[str, Field(min_length=1, max_length=BRANCH_CHARACTERS)]
 Branches = Annotated[list[Branch], Field(max_length=BRANCHES)]
+Scope = Literal["machine", "repository", "workspace"]
+Capability = Literal["message.send", "message.receive", "message.wait"]
 
 
 def _exact(value: str) -> str:
@@ -76,6 +79,9 @@ class BindParams(Params):
     created: str = ""
     cwd: Cwd
     name: Label | None = None
+    scope: Scope | None = None
+    alias: Label | None = None
+    capabilities: Annotated[list[Capability], Field(max_length=RECORD_CAPABILITIES)] | None = None
 
 
 class UpdateParams(Params):
@@ -91,7 +97,7 @@ class UpdateParams(Params):
 class ListParams(Params):
     """What `session.list` takes."""
 
-    scope: Literal["machine"] = "machine"
+    scope: Scope | None = None
     query: Annotated[str, Field(min_length=1, max_length=QUERY_CHARACTERS)] | None = None
     cursor: Annotated[str, Field(min_length=1, max_length=CURSOR_CHARACTERS)] | None = None
 

@@ -12,6 +12,7 @@ from herd.coordinator.turn import Turn
 from herd.core.authority_lock import AuthorityHold, AuthorityLock
 from herd.core.errors import SystemWant
 from herd.core.paths import Layout
+from herd.presence.scopes import require_mutual
 from roles.eligibility import Judge
 from roles.model import Party, require
 
@@ -68,7 +69,7 @@ class Share:
 
 
 class Authority:
-    """Asks the judge under the lock.
+    """Asks the judge, and the scopes of both sides, under the lock.
 
     Args:
         layout: Where the lock lies.
@@ -130,14 +131,20 @@ class Authority:
 
         Raises:
             EligibilityDenied, EligibilityUnverified: by the verdict.
+            ScopeDenied: the scopes do not take each other in.
             LockTimeout: a change holds the lock for too long.
             SystemWant: the disk or the kernel refuses it for want of something.
         """
         with self._wanting():
             hold = self._lock.shared()
         with hold:
-            require(self.judge.verdict(sender, target))
+            self.require(sender, target)
             yield
+
+    def require(self, sender: Party, target: Party) -> None:
+        """Let pass what may be written, under the lock that the caller holds; raises as `allowed` does."""
+        require(self.judge.verdict(sender, target))
+        require_mutual(sender.extent, target.extent)
 
     @contextmanager
     def _wanting(self) -> Iterator[None]:

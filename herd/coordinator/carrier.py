@@ -142,5 +142,5 @@ class LocalCarrier:
         """Judge against what is durable about a sleeping session."""
         local = self._local
         file = read_session_file(local.layout, key)
-        party = Party(key, file.role, file.kind) if file else Party(key, None, None)
+        party = Party(key, file.role, file.kind, file.extent) if file else Party(key, None, None)
         return local.authority.allowed(local.own.as_party(), party)

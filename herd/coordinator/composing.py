@@ -9,6 +9,7 @@ peer can still be written to is asked anew each time. Whoever called keeps the d
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from herd.coordinator.capable import require_held
 from herd.coordinator.drafting import Submission
 from herd.coordinator.listing import Recipient
 from herd.coordinator.sending import Sent
@@ -26,7 +27,7 @@ from herd.core.text import printable
 from herd.mail import shown
 from herd.mail.receipts import PENDING
 from herd.presence.entries import entries_of
-from herd.presence.record import RECEIVE
+from herd.presence.record import RECEIVE, SEND
 from herd.presence.registry import names_of
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ def _message(text: str, reference: Reference) -> str:
 
 
 async def _sent(coordinator: "Coordinator", bound: Bound, params: "ComposeParams") -> Sent:
+    require_held(coordinator.capabilities, "session.compose", SEND)  # references alone send nothing
     message = _message(params.text, bound.reference)
     submission = Submission(bound.to, message, call_id=params.call_id, by_person=True)
     # An exact instance need not have been shown itself: that its session was is known by now.

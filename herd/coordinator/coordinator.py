@@ -15,7 +15,7 @@ from typing import Any
 
 from herd.coordinator.connections import Peer
 from herd.coordinator.door import Door
-from herd.coordinator.joining import CAPABILITIES, Joined
+from herd.coordinator.joining import Joined
 from herd.coordinator.opening import Locks, Opening, remove_former_socket, settled_session_file, take_locks
 from herd.coordinator.presenting import Presenting, publisher_of
 from herd.coordinator.shapes import shape_status
@@ -37,7 +37,7 @@ from herd.presence.entries import undrained_minutes
 from herd.presence.session_file import SessionFile
 from herd.rpc.connection import Connection
 
-__all__ = ["CAPABILITIES", "Coordinator", "coordinate"]
+__all__ = ["Coordinator", "coordinate"]
 
 _log = logging.getLogger("herd.coordinator")
 
@@ -94,7 +94,7 @@ class Coordinator(Joined):
         token = self.opening.layout.token(self.own.key)
         await in_thread(replace_private, token, self._token.encode())
         endpoint = await self.listening.open()
-        publisher = publisher_of(self.opening, self.own, self._locks, self.identity, CAPABILITIES, endpoint)
+        publisher = publisher_of(self.opening, self.own, self._locks, self.identity, endpoint)
         self._presenting = Presenting(self.opening, self.own, publisher, self.tasks, self.health.observed)
         keeping = self.listening.keep(self.withdraw, self._moved, self.health.observed)
         self._keeping = self.tasks.create_task(keeping)
@@ -126,6 +126,11 @@ class Coordinator(Joined):
         if self._presenting is not None:
             self._presenting.remove()
 
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What the session may do."""
+        return self.opening.capabilities
+
     def whoami(self) -> dict[str, Any]:
         """Give this session as it may be shown to itself."""
         return {
@@ -134,6 +139,7 @@ class Coordinator(Joined):
             "role": self.own.role,
             "kind": self.own.kind,
             "socket": self.own.socket,
+            "scope": self.own.extent.scope,
             "build": running_build()._asdict(),
         }
 

@@ -43,14 +43,11 @@ from herd.mail.parts import Bodies
 from herd.mail.rates import Rates
 from herd.mail.routes import Progress, Routes
 from herd.mail.uploads import Uploads
-from herd.presence.record import RECEIVE, SEND, WAIT, clipped
+from herd.presence.record import clipped
 from herd.presence.registry import Registry
 from herd.presence.session_file import SessionFile
 from herd.rpc.handshake import Identity, KeyPair, NonceMemory
 from roles.model import Verdict
-
-CAPABILITIES = (SEND, RECEIVE, WAIT)
-"""What every session may do today."""
 
 
 class Joined(ABC):
@@ -66,6 +63,7 @@ class Joined(ABC):
             instance_id=str(uuid.uuid4()),
             socket=opening.place.socket,
             name=clipped(opening.name) or _name_for(opening),
+            extent=file.extent,
         )
         self.identity = Identity(self.own.instance_id, KeyPair.generate())
         self.nonces = NonceMemory(opening.clock)
@@ -134,7 +132,8 @@ class Joined(ABC):
             identity=self.identity,
             nonces=self.nonces,
             registry=self.registry,
-            capabilities=CAPABILITIES,
+            layout=self.opening.layout,
+            capabilities=self.opening.capabilities,
             authority=self.authority,
             mailbox=self.mailbox,
             delivery=self.delivery,
@@ -286,6 +285,6 @@ class Joined(ABC):
 
 def _name_for(opening: Opening) -> str:
     if opening.session.host != TERMINAL:
-        return generated_name(os.path.basename(opening.cwd.rstrip("/")), opening.session.key)
+        return opening.alias or generated_name(os.path.basename(opening.cwd.rstrip("/")), opening.session.key)
     default = opening.session.session_id == DEFAULT_TERMINAL
     return TERMINAL if default else opening.session.session_id

@@ -21,6 +21,7 @@ from herd.presence.bearers import Bearers
 from herd.presence.entries import entries_of, matches
 from herd.presence.record import Record
 from herd.presence.registry import Registry, names_of, sleeping_keys
+from herd.presence.scopes import Extent, narrowed
 from herd.presence.session_file import read_session_file
 from roles.discovery import eligible, named
 
@@ -62,31 +63,44 @@ class Listing:
         self._bearers = Bearers(layout)
         self._seen: dict[str, Shown] = {}
 
-    async def page(self, query: str | None, cursor: str | None, *, show: bool) -> dict[str, Any]:
+    async def page(
+        self, query: str | None, cursor: str | None, *, scope: str | None = None, show: bool
+    ) -> dict[str, Any]:
         """Give one page of the peers this session may write to, in the order of their targets.
 
         Args:
             query: Only peers with this text in a label or target, whatever its case.
             cursor: What the page before gave as `next_cursor`.
+            scope: Only peers within this scope, which is none wider than the session's; that one where None.
             show: Whether the page counts as shown to this session's tools.
 
         Raises:
-            InvalidParams: the cursor belongs to another query or is none of ours.
+            InvalidParams: the cursor belongs to another scope or query or is none of ours.
+            ScopeDenied: the scope is wider than the session's.
         """
-        after = _read_cursor(cursor, query)
+        extent = narrowed(self._own.extent, scope)
+        after = _read_cursor(cursor, extent.scope, query)
         with await self._authority.hold():
-            peers = self.eligible()
+            peers = self.eligible(extent)
         entries = [entry for entry in entries_of(peers) if query is None or matches(entry, query)]
         rest = [entry for entry in entries if entry["target"] > after]
         page = _fitting(rest)
         if show:
             await self._show(page, {names_of(peer)[0]: peer.key for peer in peers})
-        more = {"next_cursor": _cursor(query, page[-1]["target"])} if len(rest) > len(page) else {}
+        more = (
+            {"next_cursor": _cursor(extent.scope, query, page[-1]["target"])} if len(rest) > len(page) else {}
+        )
         return {"peers": page, **more}
 
-    def eligible(self) -> list[Record]:
-        """Give the listed sessions that this one may write to; see `roles.discovery.eligible`."""
-        return eligible(self._registry.listed(), self._own.as_party(), self._authority.judge)
+    def eligible(self, extent: Extent | None = None) -> list[Record]:
+        """Give the listed sessions that this one may write to; see `roles.discovery.eligible`.
+
+        Args:
+            extent: What the call asks for; all that the session's scope takes in where None.
+        """
+        me = self._own.as_party()
+        party = me if extent is None else me._replace(extent=extent)
+        return eligible(self._registry.listed(), party, self._authority.judge)
 
     async def shown(self, target: str) -> Recipient:
         """Resolve what a tool gave: an exact target or peer id that was shown to this session.
@@ -173,17 +187,17 @@ def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return page
 
 
-def _cursor(query: str | None, target: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([query, target]).encode()).decode()
+def _cursor(scope: str, query: str | None, target: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([scope, query, target]).encode()).decode()
 
 
-def _read_cursor(cursor: str | None, query: str | None) -> str:
+def _read_cursor(cursor: str | None, scope: str, query: str | None) -> str:
     if cursor is None:
         return ""
     try:
-        asked, target = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        *asked, target = json.loads(base64.urlsafe_b64decode(cursor.encode()))
     except (ValueError, TypeError, binascii.Error, RecursionError):
         raise InvalidParams("cursor is none that list_peers gave", field="cursor") from None
-    if asked != query or not isinstance(target, str):
-        raise InvalidParams("cursor belongs to another query", field="cursor")
+    if asked != [scope, query] or not isinstance(target, str):
+        raise InvalidParams("cursor belongs to another scope or query", field="cursor")
     return target

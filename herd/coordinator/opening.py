@@ -6,9 +6,10 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
+from assignments.worktrees.checkout import extent_at
 from assignments.worktrees.topology import Topology
 from herd.core.clock import Clock, SystemClock
-from herd.core.config import IDLE_AUTO, RESTART_DELIVER, Place
+from herd.core.config import IDLE_AUTO, RESTART_DELIVER, SCOPE_MACHINE, Place
 from herd.core.errors import HerdError, LockTimeout, RecoveryRequired, SessionHeld
 from herd.core.files import private_folder
 from herd.core.identity import SessionName
@@ -17,8 +18,9 @@ from herd.core.locks import HeldLock
 from herd.core.paths import Layout
 from herd.core.text import printable
 from herd.mail.steps import Step, no_step
+from herd.presence.record import OF_SESSIONS
 from herd.presence.registry import Registry
-from herd.presence.session_file import SessionFile, read_session_file, write_session_file
+from herd.presence.session_file import SessionFile, amend_session_file, read_session_file
 from herd.rpc.endpoints import checked_endpoint
 from roles.eligibility import Judge, OrdinaryLeads
 from roles.model import ORDINARY
@@ -42,6 +44,9 @@ class Opening(NamedTuple):
     step: Step = no_step
     idle: str = IDLE_AUTO
     on_restart: str = RESTART_DELIVER
+    scope: str = SCOPE_MACHINE
+    alias: str | None = None
+    capabilities: tuple[str, ...] = OF_SESSIONS
 
 
 class Locks(NamedTuple):
@@ -77,7 +82,10 @@ def take_locks(opening: Opening, stack: ExitStack) -> Locks:
 
 
 def settled_session_file(opening: Opening) -> SessionFile:
-    """Read the session's file, or write it at the session's first start; it fixes the kind.
+    """Read the session's file, or write it at the session's first start, which fixes the kind.
+
+    Its scope and ids are those of this start from here on, before anybody is told of the session: a visitor
+    judges by them as soon as it ends.
 
     Raises:
         RecoveryRequired: it is malformed, or missing although there is a mailbox.
@@ -85,15 +93,11 @@ def settled_session_file(opening: Opening) -> SessionFile:
     """
     layout, key = opening.layout, opening.session.key
     private_folder(layout.session_folder(key))
-    file = read_session_file(layout, key)
-    if file is not None:
-        return file
-    if os.path.lexists(layout.mailbox(key)):
+    if read_session_file(layout, key) is None and os.path.lexists(layout.mailbox(key)):
         path = layout.session_file(key)
         raise RecoveryRequired(f"{path} is missing, although its session has a mailbox", path=path)
-    file = SessionFile(opening.session, kind=ORDINARY)
-    write_session_file(layout, file)
-    return file
+    first = SessionFile(opening.session, kind=ORDINARY)
+    return amend_session_file(layout, first, extent=extent_at(opening.cwd, opening.scope))
 
 
 def remove_former_socket(opening: Opening) -> None:

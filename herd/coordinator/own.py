@@ -3,11 +3,12 @@
 from herd.core.identity import SessionName, peer_id_of, target_of
 from herd.mail.inbox import Sender
 from herd.presence.record import Record
+from herd.presence.scopes import ANYWHERE, Extent
 from roles.model import LEAD, Party
 
 
 class Own:
-    """One session in one instance; only its name may change while it lives.
+    """One session in one instance; only its name, and where it is, may change while it lives.
 
     Args:
         session: What names it.
@@ -16,10 +17,19 @@ class Own:
         instance_id: This life of its coordinator.
         socket: Where in Herdr it runs, or `none`.
         name: What people call it.
+        extent: What its scope takes in and is taken in by.
     """
 
     def __init__(
-        self, session: SessionName, *, kind: str, role: str, instance_id: str, socket: str, name: str
+        self,
+        session: SessionName,
+        *,
+        kind: str,
+        role: str,
+        instance_id: str,
+        socket: str,
+        name: str,
+        extent: Extent,
     ) -> None:
         self.session = session
         self.kind = kind
@@ -27,6 +37,7 @@ class Own:
         self.instance_id = instance_id
         self.socket = socket
         self.name = name
+        self.extent = extent
 
     @property
     def key(self) -> str:
@@ -49,7 +60,7 @@ class Own:
 
     def as_party(self) -> Party:
         """Give this session as evidence."""
-        return Party(self.key, self.role, self.kind)
+        return Party(self.key, self.role, self.kind, self.extent)
 
 
 def sender_of(record: Record) -> Sender:
@@ -67,6 +78,6 @@ def sender_of(record: Record) -> Sender:
     )
 
 
-def party_of(sender: Sender) -> Party:
-    """Give a sender as evidence."""
-    return Party(sender.key, sender.role, sender.kind)
+def party_of(sender: Sender, extent: Extent = ANYWHERE) -> Party:
+    """Give a sender as evidence; its extent counts at acceptance alone, and is not kept with what it sent."""
+    return Party(sender.key, sender.role, sender.kind, extent)

@@ -14,13 +14,14 @@ from herd.coordinator.connections import Connections, Peer, is_same, peer_on_rec
 from herd.coordinator.delivery import Delivery
 from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
-from herd.coordinator.own import Own, sender_of
+from herd.coordinator.own import Own, party_of, sender_of
 from herd.coordinator.taking import Taking, lane
 from herd.coordinator.tasks import Tasks
 from herd.core.clock import Clock
 from herd.core.errors import (
     AuthenticationFailed,
     CapabilityDenied,
+    EligibilityUnverified,
     HerdError,
     InvalidParams,
     MethodNotFound,
@@ -30,6 +31,7 @@ from herd.core.errors import (
 )
 from herd.core.identity import is_peer_id
 from herd.core.limits import Limits
+from herd.core.paths import Layout
 from herd.mail import inbox, outbox
 from herd.mail.body_wire import read_piece
 from herd.mail.inbox import Sender
@@ -43,6 +45,8 @@ from herd.mail.uploads import Uploads
 from herd.mail.wire import Envelope, checked_offer, checked_status, read_envelope, receipt_to_wire
 from herd.presence.record import RECEIVE, SEND, Record
 from herd.presence.registry import Registry
+from herd.presence.scopes import Extent
+from herd.presence.session_file import read_session_file
 from herd.rpc.connection import Connection
 from herd.rpc.handshake import Identity, NonceMemory, ServerHandshake
 
@@ -52,6 +56,7 @@ _log = logging.getLogger("herd.coordinator.peers")
 class Inner(NamedTuple):
     """The parts of a coordinator that answer peers."""
 
+    layout: Layout
     own: Own
     identity: Identity
     nonces: NonceMemory
@@ -168,7 +173,8 @@ class PeerHandler:
         envelope = read_envelope(params)
         sender = sender_of(caller)
         self._require_fit([envelope], sender)
-        taken = await self._taking.take([envelope], sender, several=False)
+        party = party_of(sender, self._extent(caller))
+        taken = await self._taking.take([envelope], sender, party, several=False)
         if envelope.parts is not None and (taken.refusal is None or not taken.refusal.may_pass):
             self._inner.uploads.end(sender.key, envelope.message_id, envelope.to)
         if taken.refusal is not None:
@@ -181,8 +187,10 @@ class PeerHandler:
         self._require_own(piece.to)
         sender = sender_of(caller)
         # What goes on with an upload waits for nothing: pieces are taken in the order of their frames.
-        if not self._inner.uploads.has(sender.key, piece) and await self._taking.knows(piece, sender):
-            return {"received": piece.described.size}
+        if not self._inner.uploads.has(sender.key, piece):
+            party = party_of(sender, self._extent(caller))
+            if await self._taking.knows(piece, sender, party):
+                return {"received": piece.described.size}
         return {"received": self._inner.uploads.add(sender.key, piece)}
 
     async def _send_many(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +198,17 @@ class PeerHandler:
         envelopes = read_envelopes(params)
         sender = sender_of(caller)
         self._require_fit(envelopes, sender)
-        return together_to_wire(await self._taking.take(envelopes, sender, several=True))
+        party = party_of(sender, self._extent(caller))
+        return together_to_wire(await self._taking.take(envelopes, sender, party, several=True))
+
+    def _extent(self, caller: Record) -> Extent:
+        """Give the caller's scope and ids as published, or as durable while it is withdrawn."""
+        if caller.presence is not None:
+            return caller.presence.extent
+        file = read_session_file(self._inner.layout, caller.key)
+        if file is None:
+            raise EligibilityUnverified("your session has neither a presence nor a session.json")
+        return file.extent
 
     def _require_capable(self, caller: Record) -> None:
         if SEND not in caller.capabilities or RECEIVE not in self._inner.capabilities:

@@ -1,22 +1,26 @@
 """The session's presence while its coordinator lives: published, enriched, withdrawn, and published anew."""
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable
 
+from assignments.worktrees.checkout import extent_at
 from assignments.worktrees.topology import Whereabouts
 from herd.coordinator.opening import Locks, Opening
 from herd.coordinator.own import Own
-from herd.coordinator.tasks import Tasks
+from herd.coordinator.tasks import Tasks, in_thread
 from herd.core.build import running_build
 from herd.core.errors import HerdError, RecoveryRequired
 from herd.core.files import private_folder
 from herd.core.limits import CWD_CHARACTERS
 from herd.core.locks import Owner
 from herd.core.processes import start_token
-from herd.core.refusals import mending
+from herd.core.refusals import mending, refusal_of
 from herd.presence.publisher import Instance, Publisher
 from herd.presence.record import Presence, clipped
+from herd.presence.scopes import Extent
+from herd.presence.session_file import SessionFile, amend_session_file
 from herd.rpc.handshake import Identity
 
 _log = logging.getLogger("herd.coordinator")
@@ -27,7 +31,7 @@ class Presenting:
 
     Args:
         opening: What the coordinator was opened with.
-        own: The session; its name may change.
+        own: The session; its name and extent may change.
         publisher: Writes the record.
         tasks: Runs the look-ups.
         unwritable: Told when the record cannot be written.
@@ -47,6 +51,8 @@ class Presenting:
         self._tasks = tasks
         self._unwritable = unwritable
         self._cwd = opening.cwd
+        self._located = opening.cwd
+        self._locating = asyncio.Lock()
         self._labels = Whereabouts()
         self._activity: str | None = None
         self._since: int | None = None
@@ -62,6 +68,8 @@ class Presenting:
         """Begin a new generation with what is known now, and look the labels up behind it."""
         self._write(lambda: self._publisher.publish(self._presence()))
         self._tasks.create_task(self._enrich())
+        if self._cwd != self._located:
+            self._tasks.create_task(self._locate())  # what the disk refused when the session moved
 
     def renew(self, *, listed: bool) -> None:
         """Put the session on record again where somebody removed its record; one stat where nobody did.
@@ -116,6 +124,7 @@ class Presenting:
         self._relabel()
         if moved:
             self._tasks.create_task(self._enrich())
+            self._tasks.create_task(self._locate())
 
     def undrained(self, since: int | None) -> None:
         """Show since when mail has waited for the host, in milliseconds since the epoch; None: none does."""
@@ -132,6 +141,31 @@ class Presenting:
         if cwd == self._cwd and labels != self._labels:
             self._labels = labels
             self._relabel()
+
+    async def _locate(self) -> None:
+        """Take the ids of the folder that the session is in now: where it was counts until they are known.
+
+        They are durable before they are published, since a visitor judges by what is durable.
+        """
+        async with self._locating:
+            cwd = self._cwd
+            if cwd == self._located:
+                return
+            try:
+                extent = await in_thread(self._kept, cwd)
+            except HerdError as fault:
+                self._unwritable(fault)
+                return
+            except OSError as fault:
+                self._unwritable(refusal_of(fault) or RecoveryRequired(f"session.json: {fault}"))
+                return
+            self._located, self._own.extent = cwd, extent
+        self._relabel()
+
+    def _kept(self, cwd: str) -> Extent:
+        extent = extent_at(cwd, self._opening.scope)
+        file = SessionFile(self._own.session, kind=self._own.kind, role=self._own.role)
+        return amend_session_file(self._opening.layout, file, extent=extent).extent
 
     def _write(self, write: Callable[[], object]) -> None:
         try:
@@ -163,6 +197,9 @@ class Presenting:
             pane_id=place.pane_id,
             tab_id=place.tab_id,
             workspace_id=place.workspace_id,
+            scope=self._own.extent.scope,
+            workspace=self._own.extent.workspace,
+            repository=self._own.extent.repository,
             undrained_since=self._undrained,
         )
 
@@ -172,7 +209,6 @@ def publisher_of(
     own: Own,
     locks: Locks,
     identity: Identity,
-    capabilities: tuple[str, ...],
     endpoint: str,
 ) -> Publisher:
     """Give the publisher of a session's record, and note in its mailbox's lock who holds that."""
@@ -188,7 +224,7 @@ def publisher_of(
         instance_id=own.instance_id,
         endpoint=endpoint,
         public_key=identity.keys.public_key,
-        capabilities=capabilities,
+        capabilities=opening.capabilities,
         build=running_build(),
     )
     return Publisher(opening.layout, locks.session, instance)

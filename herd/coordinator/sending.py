@@ -29,7 +29,7 @@ from herd.mail.receipts import PENDING, REJECTED
 from herd.mail.routes import Progress, Routes
 from herd.mail.steps import OUTBOX_AFTER, OUTBOX_BEFORE, Step, no_step
 from herd.presence.session_file import read_session_file
-from roles.model import Party, require
+from roles.model import Party
 
 __all__ = ["Sending", "Sent", "Submission"]
 
@@ -209,7 +209,7 @@ class Sending:
     def _require_allowed(self, key: str, hold: Share) -> None:
         self._health.require()
         if key not in hold.allowed:
-            require(self._authority.judge.verdict(self._own.as_party(), self._party(key)))
+            self._authority.require(self._own.as_party(), self._party(key))
             hold.allowed.add(key)
 
     def _committed(self, result: Callable[[], Queued], hold: Share) -> Outgoing:
@@ -232,9 +232,9 @@ class Sending:
                 raise EligibilityUnverified(
                     "that session is on record and not listed: it is starting, ending, suspended or unhealthy"
                 )
-            return Party(key, record.presence.role, record.kind)
+            return Party(key, record.presence.role, record.kind, record.presence.extent)
         file = read_session_file(self._layout, key)
-        return Party(key, file.role if file else None, file.kind if file else None)
+        return Party(key, file.role, file.kind, file.extent) if file else Party(key, None, None)
 
     async def _reached(self, queued: "asyncio.Future[Outgoing]", told: _Told) -> Sent:
         # The wait is begun while the disk is busy with the commit. Afterwards this task would stand in the

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from herd.coordinator.own import party_of
 from herd.core.authority_lock import AuthorityHold
+from herd.core.errors import HerdError
 from herd.core.moments import Moment
 from herd.mail import inbox, outbox
 from herd.mail.body_wire import Piece
@@ -20,7 +20,7 @@ from herd.mail.routes import Progress
 from herd.mail.steps import INBOX_AFTER, INBOX_BEFORE, SEVERAL_TAKEN_AFTER, SEVERAL_TAKEN_BEFORE
 from herd.mail.together import Taken, Together, accept_in_order
 from herd.mail.wire import Envelope
-from roles.model import require
+from roles.model import Party
 
 if TYPE_CHECKING:
     import asyncio
@@ -50,12 +50,15 @@ class Taking:
     def __init__(self, inner: "Inner") -> None:
         self._inner = inner
 
-    async def take(self, envelopes: Sequence[Envelope], sender: Sender, *, several: bool) -> Together:
+    async def take(
+        self, envelopes: Sequence[Envelope], sender: Sender, party: Party, *, several: bool
+    ) -> Together:
         """Take messages of one sender, in their order, up to the first one that is refused.
 
         Args:
             envelopes: They name this session as the recipient.
             sender: Who sends them, as its record proves it.
+            party: The same, as the evidence that is judged.
             several: Whether they came in the request for several, be it one.
 
         Raises:
@@ -66,13 +69,13 @@ class Taking:
         lanes = [lane(sender, envelope.message_id) for envelope in envelopes]
         await self._inner.taking.enter(*lanes)
         try:
-            taken = await self._begun(envelopes, sender, lanes, several=several)
+            taken = await self._begun(envelopes, sender, party, lanes, several=several)
         except BaseException:
             self._inner.taking.leave(*lanes)
             raise
         return await taken
 
-    async def knows(self, piece: Piece, sender: Sender) -> bool:
+    async def knows(self, piece: Piece, sender: Sender, party: Party) -> bool:
         """Tell whether a message of which the first piece of a body has come was accepted before.
 
         Raises:
@@ -82,18 +85,26 @@ class Taking:
         inner = self._inner
         inner.health.require()
         with await inner.authority.hold():
-            require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
+            closed = self._refusal(party)
 
         def look(connection: sqlite3.Connection) -> bool:
             if inbox.find(connection, sender.key, piece.message_id, piece.to) is not None:
                 return True
+            if closed is not None:
+                raise closed
             inbox.require_place(connection, inner.limits, piece.described.size)
             return False
 
         return bool(await inner.mailbox.read(look))
 
     async def _begun(
-        self, envelopes: Sequence[Envelope], sender: Sender, lanes: Sequence[str], *, several: bool
+        self,
+        envelopes: Sequence[Envelope],
+        sender: Sender,
+        party: Party,
+        lanes: Sequence[str],
+        *,
+        several: bool,
     ) -> "asyncio.Future[Together]":
         """Judge by the evidence as it is now and give the messages their place in the next commit.
 
@@ -101,21 +112,40 @@ class Taking:
         leave a committed message that no reader is told of.
         """
         inner = self._inner
+        closed: HerdError | None = None
 
         def committed(result: Callable[[], _Committed]) -> Together:
-            return self._committed(result, hold, lanes, several=several)
+            together = self._committed(result, hold, lanes, several=several)
+            if closed is not None and not together.receipts:
+                raise closed
+            return together
 
         hold = await inner.authority.hold()
         try:
-            require(inner.authority.judge.verdict(party_of(sender), inner.own.as_party()))
+            closed = self._refusal(party)
             if several:
                 inner.step(SEVERAL_TAKEN_BEFORE)
             else:
                 inner.step(INBOX_BEFORE)
-            return await inner.mailbox.begin(self._acceptance(envelopes, sender), committed)
+            return await inner.mailbox.begin(self._acceptance(envelopes, sender, closed), committed)
         except BaseException:
             hold.release()
             raise
+
+    def _refusal(self, party: Party) -> HerdError | None:
+        """Give why nothing new is taken from a sender, for good; None where it is.
+
+        Raises:
+            HerdError: a refusal that may pass, or one to a session without a mailbox.
+        """
+        inner = self._inner
+        try:
+            inner.authority.require(party, inner.own.as_party())
+        except HerdError as refusal:
+            if refusal.may_pass or inner.mailbox.custody_id is None:
+                raise
+            return refusal
+        return None
 
     def _committed(
         self, result: Callable[[], _Committed], hold: AuthorityHold, lanes: Sequence[str], *, several: bool
@@ -138,7 +168,7 @@ class Taking:
         return taken.told()
 
     def _acceptance(
-        self, envelopes: Sequence[Envelope], sender: Sender
+        self, envelopes: Sequence[Envelope], sender: Sender, closed: HerdError | None
     ) -> Callable[[sqlite3.Connection], _Committed]:
         inner = self._inner
         now = Moment.now(inner.clock)
@@ -146,7 +176,7 @@ class Taking:
 
         def work(connection: sqlite3.Connection) -> _Committed:
             custody_id = inner.mailbox.custody_id or ""
-            admission = Admission(custody_id, inner.limits, now, inner.own.instance_id, inner.rates)
+            admission = Admission(custody_id, inner.limits, now, inner.own.instance_id, inner.rates, closed)
             taken = accept_in_order(connection, envelopes, sender, admission, bodies)
             answered = [
                 outbox.find(connection, envelope.reply_to)

@@ -62,7 +62,7 @@ def chosen(defaults: Settings, tables: Mapping[str, Any]) -> Settings:
         **{key: _word(file, key, tables[key]) for key in WORDS if key in tables},
         limits=_limits(file, tables.get("limits", {})),
         enabled=_enabled(file, tables.get("enabled", defaults.enabled)),
-        alias=_alias(file, tables["alias"]) if "alias" in tables else defaults.alias,
+        alias=checked_alias(tables["alias"], f"{file}: 'alias'") if "alias" in tables else defaults.alias,
     )
 
 
@@ -80,10 +80,19 @@ def _enabled(file: str, value: object) -> bool:
     return value
 
 
-def _alias(file: str, value: object) -> str:
+def checked_alias(value: object, where: str) -> str:
+    """Give an alias back.
+
+    Args:
+        value: What somebody chose.
+        where: What to call it in a refusal.
+
+    Raises:
+        InvalidParams: it is none; the message shows it.
+    """
     if not isinstance(value, str) or _ALIAS.fullmatch(value) is None:
         raise InvalidParams(
-            f"{file}: 'alias' is {str(value)[:SHOWN_CHARACTERS]!r}; a letter, and up to 63 letters, digits, "
+            f"{where} is {str(value)[:SHOWN_CHARACTERS]!r}; a letter, and up to 63 letters, digits, "
             "'_' and '-' behind it, is one"
         )
     return value

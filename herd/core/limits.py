@@ -56,10 +56,10 @@ DEFAULT_LIMITS = Limits()
 PROTOCOL_VERSION = 1
 """Version of the peer protocol and of the envelope."""
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 """Version of an instance record in `peers/`."""
 
-SESSION_VERSION = 1
+SESSION_VERSION = 2
 """Version of `session.json`."""
 
 MAILBOX_VERSION = 2
@@ -71,7 +71,7 @@ MAILBOX_APPLICATION_ID = 0x48455244
 RECORD_BYTES = 8_192
 """Bytes of one instance record."""
 
-SESSION_FILE_BYTES = 8_192
+SESSION_FILE_BYTES = 16_384
 """Bytes of `session.json`."""
 
 CONFIG_BYTES = 65_536
@@ -216,6 +216,12 @@ SETTLED_TOGETHER_MS = 10
 CHECKPOINT_TRANSACTIONS = 100
 """Transactions after which the mailbox's log is folded back, once no more wait: a commit into a log that need
 not grow takes half the time."""
+
+PLACE_ID_BYTES = 2_048
+"""UTF-8 bytes of the path that is a workspace's or a repository's id; a longer one is no id."""
+
+GIT_FILE_BYTES = 65_536
+"""Bytes of a file of git's that is read to find the repository of a checkout."""
 
 SUBPROCESS_S = 2
 """Seconds a git command may take."""

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from herd.core.errors import CustodyChanged, MessageIdConflict, QueueFull
+from herd.core.errors import CustodyChanged, HerdError, MessageIdConflict, QueueFull
 from herd.core.limits import HANDOVERS, RETRY_WHEN_FULL_MS, Limits
 from herd.core.moments import Moment
 from herd.mail import bodies as rows_of_bodies
@@ -103,6 +103,8 @@ class Admission(NamedTuple):
         now: When.
         instance_id: The coordinator's that takes them; None for a visitor.
         rates: What each sender may still hand in; None to tell it from the inbox alone.
+        closed: Why nothing new is taken, for good; None where it is. What came before is answered: a refusal
+            now would say of a message in custody that it is in none.
     """
 
     custody_id: str
@@ -110,6 +112,7 @@ class Admission(NamedTuple):
     now: Moment
     instance_id: str | None = None
     rates: Rates | None = None
+    closed: HerdError | None = None
 
 
 class Acceptance(NamedTuple):
@@ -143,6 +146,7 @@ def accept(
         QueueFull: too many messages wait to be delivered, or the mailbox takes up too much; a duplicate is
             answered all the same.
         RateLimited: the sender hands in too many at once; a duplicate costs it nothing.
+        HerdError: what closes the mailbox to new messages of this sender.
     """
     custody_id, now_ms = admission.custody_id, admission.now.wall_ms
     if envelope.custody_id not in {None, custody_id}:
@@ -153,6 +157,8 @@ def accept(
         if known.digest != digest:
             raise MessageIdConflict(f"message {envelope.message_id} was accepted before with other content")
         return Acceptance(known.receipt._replace(custody_id=custody_id), new=False)
+    if admission.closed is not None:
+        raise admission.closed
     outside = envelope.parts
     if outside is not None:
         require_taken(outside, bodies, admission.limits)

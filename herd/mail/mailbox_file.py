@@ -25,7 +25,7 @@ from herd.mail.mailbox_proof import (
     require_openable,
 )
 from herd.mail.tables import bring_up
-from herd.presence.session_file import SessionFile, write_session_file
+from herd.presence.session_file import SessionFile, amend_session_file
 
 _UNFINISHED = ".mailbox."
 
@@ -70,7 +70,7 @@ def _make(layout: Layout, file: SessionFile, path: str) -> str:
             raise RecoveryRequired(f"{path}-wal is there without its mailbox", path=path + "-wal")
         custody_id = str(uuid.uuid4())
         _build(folder, path, Custody(custody_id, file.session.key))
-    write_session_file(layout, file._replace(custody_id=custody_id))
+    amend_session_file(layout, file, custody_id=custody_id)
     return custody_id
 
 

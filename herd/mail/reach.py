@@ -6,7 +6,8 @@ Both are the same custody, and one contract suite holds them to it. A carrier de
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any, Protocol
 
 from herd.core.clock import Clock
@@ -32,7 +33,7 @@ from herd.mail.receipts import Receipt
 from herd.mail.steps import BODIES_AFTER, BODIES_BEFORE, Step, no_step
 from herd.mail.together import Together, accept_in_order, read_together
 from herd.mail.uploading import Requester, upload
-from herd.mail.visit import look, visit
+from herd.mail.visit import VisitWork, look, visit
 from herd.mail.wire import Envelope, read_receipt, receipt_to_wire
 from herd.presence.session_file import SessionFile
 
@@ -204,19 +205,35 @@ class VisitReach:
         return await self._accepted(envelopes, None)
 
     async def _accepted(self, envelopes: Sequence[Envelope], bodies: Bodies | None) -> Together:
-        def work(connection: sqlite3.Connection, file: SessionFile) -> Together:
-            rates = Rates(self._limits)
-            admission = Admission(file.custody_id or "", self._limits, Moment.now(self._clock), rates=rates)
+        def work(
+            connection: sqlite3.Connection, file: SessionFile, closed: HerdError | None = None
+        ) -> Together:
+            now, rates = Moment.now(self._clock), Rates(self._limits)
+            custody_id = file.custody_id or ""
+            admission = Admission(custody_id, self._limits, now, rates=rates, closed=closed)
             return accept_in_order(connection, envelopes, self._sender, admission, bodies).told()
 
         def judged() -> Together:
             if bodies is not None:
                 bodies.require_right()
             # The verdict's lock comes before the visited mailbox's, and is held across the commit.
-            with self._admit():
+            with ExitStack() as held:
+                try:
+                    held.enter_context(self._admit())
+                except HerdError as refusal:
+                    if refusal.may_pass:
+                        raise
+                    return self._known(partial(work, closed=refusal), refusal)
                 return visit(self._layout, self._key, work)
 
         return await asyncio.to_thread(judged)
+
+    def _known(self, work: VisitWork[Together], refusal: HerdError) -> Together:
+        """Give what is known of messages that are refused now, where the first of them came before."""
+        known = look(self._layout, self._key, work)
+        if known is None or not known.receipts:
+            raise refusal
+        return known
 
     async def status(self, message_id: str, to: str, digest: str | None = None) -> Receipt:
         """See `Reach.status`."""

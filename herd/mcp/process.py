@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 
 from herd.cli.arguments import exact_text
 from herd.cli.context import Context, host_process, open_context, require_enabled
+from herd.cli.options import OWN_CHOICES
 from herd.coordinator.binding import Binding
 from herd.coordinator.coordinator import Coordinator
 from herd.core import config
@@ -41,7 +42,7 @@ async def serve(options: argparse.Namespace, opened: Opened) -> None:
             server = Server(
                 reader,
                 writer,
-                Tools(process.binding, adapter),
+                Tools(process.binding, adapter, capabilities=options.capabilities),
                 modern=opened.modern,
                 requests=limits.pending_requests,
                 companion=process.companion,
@@ -94,7 +95,8 @@ class _Process:
             words = (self._options.host, session_id, self._options.created)
             session = checked_session(*map(exact_text, words))
             name = None if self._options.name is None else exact_text(self._options.name)
-            await self.binding.bind(context.opening(session, cwd=cwd, name=name, host=self._host))
+            own = {field: getattr(self._options, field) for field in OWN_CHOICES}
+            await self.binding.bind(context.opening(session, cwd=cwd, name=name, host=self._host, **own))
         except (HerdError, OSError) as fault:
             self.binding.refused(fault)
 

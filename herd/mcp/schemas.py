@@ -3,6 +3,7 @@
 The inputs say what `session.list`, `session.send` and `session.read` take; a test compares the two.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from herd.core.limits import (
@@ -147,7 +148,7 @@ TOOLS: list[dict[str, Any]] = [
         "List the other agent sessions of this person that you can write to, each with its exact target.",
         _object(
             {
-                "scope": {"enum": ["machine"]},
+                "scope": {"enum": ["machine", "repository", "workspace"]},
                 "query": _text("text in a label or target", QUERY_CHARACTERS),
                 "cursor": _text("next_cursor of the page before", CURSOR_CHARACTERS),
             }
@@ -208,3 +209,22 @@ TOOLS: list[dict[str, Any]] = [
     ),
 ]
 """The tools of a Lead."""
+
+CAPABILITY_OF = {
+    "message_peer": "message.send",
+    "peer_messages": "message.receive",
+    "coordinate_resource": "resource.request",
+}
+"""The capability that a tool needs; `list_peers` needs none."""
+
+
+def offered(held: Collection[str]) -> list[dict[str, Any]]:
+    """Give the tools for which these capabilities suffice; waiting is no input for who may not wait."""
+    tools = [tool for tool in TOOLS if CAPABILITY_OF.get(tool["name"]) in {None, *held}]
+    return tools if "message.wait" in held else [_without_waiting(tool) for tool in tools]
+
+
+def _without_waiting(tool: dict[str, Any]) -> dict[str, Any]:
+    inputs = tool["inputSchema"]
+    properties = {name: value for name, value in inputs["properties"].items() if name != "wait_ms"}
+    return {**tool, "inputSchema": {**inputs, "properties": properties}}

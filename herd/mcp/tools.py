@@ -8,17 +8,19 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from herd.coordinator.adapter_api import AdapterApi, Sessions
+from herd.coordinator.capable import require_held
 from herd.core.errors import CommunicationDisabled, HerdError, InvalidParams, InvalidRpc
 from herd.core.limits import LINE_CHARACTERS, SHOWN_CHARACTERS
 from herd.core.refusals import refusal_of
 from herd.core.text import printable, quoted
 from herd.mail.header import shown_to_model
 from herd.mcp.protocol import INVALID_PARAMS, ProtocolError
-from herd.mcp.schemas import OUTPUTS, TOOLS
+from herd.mcp.schemas import CAPABILITY_OF, OUTPUTS, TOOLS, offered
+from herd.presence.record import OF_SESSIONS
 
 __all__ = ["OUTPUTS", "TOOLS", "Call", "Tools", "refusal_result"]
 
@@ -46,28 +48,43 @@ class Tools:
     Args:
         sessions: Gives the coordinator that this process serves now.
         call_ids: The host's way of naming calls.
+        capabilities: What the session is to have once there is one; all that sessions have where None.
     """
 
-    def __init__(self, sessions: Sessions, call_ids: CallIds | None = None) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        call_ids: CallIds | None = None,
+        *,
+        capabilities: Collection[str] | None = None,
+    ) -> None:
         self.sessions = sessions
         self.call_ids = call_ids
+        self._capabilities = OF_SESSIONS if capabilities is None else capabilities
 
     def listed(self, params: dict[str, Any]) -> list[dict[str, Any]]:
         """Give the tools as `tools/list` shows them to whoever asks with these params."""
-        offered = self.offered()
+        tools = self.offered()
         if not self.gives_text_alone(params):
-            return offered
-        return [{name: value for name, value in tool.items() if name != "outputSchema"} for tool in offered]
+            return tools
+        return [{name: value for name, value in tool.items() if name != "outputSchema"} for tool in tools]
 
     def offered(self) -> list[dict[str, Any]]:
-        """Give the tools that there are: none while Herd is switched off."""
+        """Give the tools for which the session has the capability: none while Herd is switched off."""
         try:
-            self.sessions.current()
+            held: Collection[str] = self.sessions.current().capabilities
         except CommunicationDisabled:
             return []
         except Exception:  # noqa: BLE001 - whatever it is may be mended at any time, and a call tells it
-            return TOOLS
-        return TOOLS
+            held = self._capabilities
+        return offered(held)
+
+    def held(self) -> Collection[str]:
+        """Give the capabilities of the session served now, or those it is to have."""
+        try:
+            return self.sessions.current().capabilities
+        except HerdError:
+            return self._capabilities
 
     def gives_text_alone(self, params: dict[str, Any]) -> bool:
         """Tell whether structured content is left out, so that the model gets the text with its header."""
@@ -119,14 +136,10 @@ class Call:
         Raises:
             ProtocolError: there is no such tool, or the arguments are no object.
         """
-        name, arguments = params.get("name"), params.get("arguments")
-        if not isinstance(name, str) or name not in _METHODS:
-            raise ProtocolError(INVALID_PARAMS, f"there is no tool {str(name)[:64]!r}")
-        if arguments is None:  # some hosts say so that there are none
-            arguments = {}
-        if not isinstance(arguments, dict):
-            raise ProtocolError(INVALID_PARAMS, "arguments is an object")
+        name, arguments = _named(params)
         try:
+            if name in CAPABILITY_OF:
+                require_held(self._tools.held(), name, CAPABILITY_OF[name])
             return _result(name, await self._answer(name, arguments, params))
         except HerdError as refusal:
             return refusal_result(refusal)
@@ -180,6 +193,22 @@ class Call:
     def _call_id(self, params: dict[str, Any]) -> dict[str, str]:
         call_id = self.named(params)
         return {} if call_id is None else {"call_id": call_id}
+
+
+def _named(params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Give the tool that is called and its arguments.
+
+    Raises:
+        ProtocolError: there is no such tool, or the arguments are no object.
+    """
+    name, arguments = params.get("name"), params.get("arguments")
+    if not isinstance(name, str) or name not in {*_METHODS, *CAPABILITY_OF}:
+        raise ProtocolError(INVALID_PARAMS, f"there is no tool {str(name)[:64]!r}")
+    if arguments is None:  # some hosts say so that there are none
+        arguments = {}
+    if not isinstance(arguments, dict):
+        raise ProtocolError(INVALID_PARAMS, "arguments is an object")
+    return name, arguments
 
 
 def _result(name: str, answer: dict[str, Any]) -> dict[str, Any]:

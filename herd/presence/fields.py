@@ -74,10 +74,10 @@ class Fields:
             return value
         return self._text(name, self._take(name), least, most)
 
-    def text_or_null(self, name: str) -> str | None:
+    def text_or_null(self, name: str, *, most: int = LABEL_CHARACTERS) -> str | None:
         """Take a text, or null."""
         value = self._take(name)
-        return None if value is None else self._text(name, value, 1, LABEL_CHARACTERS)
+        return None if value is None else self._text(name, value, 1, most)
 
     def optional_text(self, name: str, *, most: int = LABEL_CHARACTERS) -> str | None:
         """Take a text that says something, where the field is there at all."""

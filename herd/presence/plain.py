@@ -16,6 +16,7 @@ from herd.core.identity import SessionName
 from herd.core.limits import HOST_CHARACTERS, MOMENT_MS, RECORD_CAPABILITIES, RECORD_VERSION
 from herd.core.locks import Owner
 from herd.core.public_key import CANONICAL_KEY
+from herd.presence.scopes import SCOPES
 from herd.presence.values import ACTIVITIES, CAPABILITIES, KINDS, ROLES, Presence, Record
 
 _PLAIN_CHARACTERS = 128
@@ -51,6 +52,8 @@ _PRESENCE = (
     + _optional("activity", f'"{_one_of(ACTIVITIES)}"')
     + _optional("since", _NUMBER)
     + _labels("pane_id", "tab_id", "workspace_id")
+    + f',"scope":"{_one_of(SCOPES)}"'
+    + _labels("workspace", "repository")
     + _optional("undrained_since", _NUMBER)
     + r"\}"
 )

@@ -16,6 +16,7 @@ from herd.core.limits import (
     ENDPOINT_PATH_CHARACTERS,
     LABEL_CHARACTERS,
     MOMENT_MS,
+    PLACE_ID_BYTES,
     RECORD_BYTES,
     RECORD_CAPABILITIES,
     RECORD_VERSION,
@@ -24,10 +25,12 @@ from herd.core.locks import Owner
 from herd.core.public_key import is_public_key
 from herd.presence.fields import Fields, Malformed, read_fields
 from herd.presence.plain import plain_record
+from herd.presence.scopes import SCOPES
 from herd.presence.values import (
     ACTIVITIES,
     CAPABILITIES,
     KINDS,
+    OF_SESSIONS,
     RECEIVE,
     ROLES,
     SEND,
@@ -38,6 +41,7 @@ from herd.presence.values import (
 
 __all__ = [
     "CAPABILITIES",
+    "OF_SESSIONS",
     "RECEIVE",
     "SEND",
     "WAIT",
@@ -49,17 +53,18 @@ __all__ = [
     "encode",
 ]
 
-_LABELS_LEFT_OUT_FIRST = ("workspace_label", "branch", "repo", "name", "cwd")
+_LEFT_OUT_FIRST = ("workspace_label", "branch", "repo", "name", "cwd", "repository", "workspace")
+"""What a record too long goes without, in this order; without an id a session is in fewer scopes."""
 
 
 def encode(record: Record) -> bytes:
-    """Give the file's bytes: at most `RECORD_BYTES`, by leaving out labels that would burst it, cwd last.
+    """Give the file's bytes: at most `RECORD_BYTES`, by leaving out labels and then ids that would burst it.
 
     Raises:
         InvalidParams: what is left is no record that a reader would accept; the message names the field.
     """
     data = _json(record)
-    for label in _LABELS_LEFT_OUT_FIRST:
+    for label in _LEFT_OUT_FIRST:
         if len(data) <= RECORD_BYTES or record.presence is None:
             break
         bare: dict[str, Any] = {label: None}
@@ -193,6 +198,8 @@ def _presence(fields: Fields) -> Presence:
         ),
         **{label: fields.optional_text(label) for label in ("name", "repo", "branch", "workspace_label")},
         **{native: fields.optional_text(native) for native in ("pane_id", "tab_id", "workspace_id")},
+        scope=fields.one_of("scope", SCOPES),
+        **{place: fields.optional_text(place, most=PLACE_ID_BYTES) for place in ("workspace", "repository")},
     )
     fields.end()
     return presence

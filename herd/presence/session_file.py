@@ -1,22 +1,29 @@
 """`sessions/<session key>/session.json`: what is durable about a session besides its mail.
 
 It binds the folder to its session, and holds the kind (fixed at the first start), the last role and group,
-and the custody id of the mailbox once there is one. It is written only under the session's mailbox lock,
-or before the session's first record.
+the last scope and the ids of where the session was, and the custody id of the mailbox once there is one.
+It is written only under the session's mailbox lock, or before the session's first record.
 """
 
 import json
+import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from herd.core.errors import NewerState, RecoveryRequired
 from herd.core.files import private_folder, read_private, replace_private
 from herd.core.identity import SessionName
-from herd.core.limits import SESSION_FILE_BYTES, SESSION_VERSION
+from herd.core.limits import PLACE_ID_BYTES, SESSION_FILE_BYTES, SESSION_VERSION
 from herd.core.paths import Layout
-from herd.presence.fields import Malformed, read_fields
+from herd.presence.fields import Fields, Malformed, read_fields
+from herd.presence.scopes import ANYWHERE, SCOPES, Extent
 from herd.presence.stamps import Stamp, stamp_at
+
+_FIRST_VERSION = 1
+"""The version that knew no scopes: what it says of a session is that nothing narrows it."""
+
+_amending = threading.Lock()
 
 
 class SessionFile(NamedTuple):
@@ -27,6 +34,7 @@ class SessionFile(NamedTuple):
     role: str = "lead"
     group: str | None = None
     custody_id: str | None = None
+    extent: Extent = ANYWHERE
 
 
 def read_session_file(layout: Layout, key: str) -> SessionFile | None:
@@ -86,9 +94,29 @@ def write_session_file(layout: Layout, file: SessionFile) -> None:
         "role": file.role,
         "group": file.group,
         "custody_id": file.custody_id,
+        **file.extent._asdict(),
     }
     data = json.dumps(shape, ensure_ascii=False, indent=2).encode() + b"\n"
     replace_private(layout.session_file(key), data)
+
+
+def amend_session_file(layout: Layout, file: SessionFile, **changes: Any) -> SessionFile:
+    """Change some fields of a session's file as it stands now, and give it as it is then.
+
+    Two threads of the process that holds the session's mailbox lock change different fields: the one must not
+    bring back what the other has changed.
+
+    Args:
+        layout: The folders of this machine.
+        file: What to write where the file is not there.
+        changes: The fields and their new values; a file that has them already is not written.
+    """
+    with _amending:
+        found = read_session_file(layout, file.session.key)
+        changed = (found or file)._replace(**changes)
+        if changed != found:
+            write_session_file(layout, changed)
+    return changed
 
 
 def _decode(data: bytes, key: str, path: str) -> SessionFile:
@@ -103,8 +131,14 @@ def _decode(data: bytes, key: str, path: str) -> SessionFile:
         role=fields.one_of("role", ("lead", "manager", "chief", "agent")),
         group=fields.text_or_null("group"),
         custody_id=fields.text_or_null("custody_id"),
+        extent=ANYWHERE if version == _FIRST_VERSION else _extent(fields),
     )
     fields.end()
     if session.key != key:
         raise Malformed("names another session than its folder does")
     return file
+
+
+def _extent(fields: Fields) -> Extent:
+    ids = [fields.text_or_null(name, most=PLACE_ID_BYTES) for name in ("workspace", "repository")]
+    return Extent(fields.one_of("scope", SCOPES), *ids)

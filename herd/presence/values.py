@@ -6,14 +6,19 @@ How they are written and read is told in `herd.presence.record`, whose names the
 from typing import NamedTuple
 
 from herd.core.build import Build
+from herd.core.config import SCOPE_MACHINE
 from herd.core.identity import SessionName
 from herd.core.locks import Owner
+from herd.presence.scopes import Extent
 
 SEND = "message.send"
 RECEIVE = "message.receive"
 WAIT = "message.wait"
 CAPABILITIES = (SEND, RECEIVE, WAIT, "resource.request", "resource.control")
 """Every capability a record may name; an unknown one makes the record malformed."""
+
+OF_SESSIONS = (SEND, RECEIVE, WAIT)
+"""What a session may do unless it was started with less."""
 
 KINDS = ("ordinary", "managed")
 ROLES = ("lead", "manager")
@@ -35,7 +40,15 @@ class Presence(NamedTuple):
     pane_id: str | None = None
     tab_id: str | None = None
     workspace_id: str | None = None
+    scope: str = SCOPE_MACHINE
+    workspace: str | None = None
+    repository: str | None = None
     undrained_since: int | None = None
+
+    @property
+    def extent(self) -> Extent:
+        """What the session's scope is, and what others' scopes know it by."""
+        return Extent(self.scope, self.workspace, self.repository)
 
 
 class Record(NamedTuple):

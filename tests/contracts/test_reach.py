@@ -43,6 +43,7 @@ from herd.presence.session_file import read_session_file
 from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied, Unverified, Verdict
 from tests.fakes.bounds import UNHURRIED
+from tests.fakes.checkouts import Checkouts
 from tests.fakes.coordinators import IN_TIME_S, PatientClock, Running, running, until
 from tests.fakes.mail import ALICE, BOB, CAROL, NOW, envelope, inside, outgoing, sender, started_once, target
 from tests.fakes.records import layout_at
@@ -83,9 +84,10 @@ class Custody:
         if self.way == "connection":
             await self.start(BOB)
 
-    async def start(self, session: SessionName) -> Running:
+    async def start(self, session: SessionName, **chosen: Any) -> Running:
         life = await self._stack.enter_async_context(AsyncExitStack())
-        one = await life.enter_async_context(running(self._layout, session, judge=self.judge, **self.chosen))
+        given = {**self.chosen, **chosen}
+        one = await life.enter_async_context(running(self._layout, session, judge=self.judge, **given))
         self._lives[session], self._running[session] = life, one
         return one
 
@@ -103,13 +105,13 @@ class Custody:
         """Ask Alice's coordinator as her host does."""
         return await self._running[ALICE].ask(method, **params)
 
-    async def restart(self, session: SessionName = BOB) -> None:
+    async def restart(self, session: SessionName = BOB, **chosen: Any) -> None:
         """End an instance and start the next; who sleeps lives for a moment."""
         if session in self._running:
             await self.end(session)
-            await self.start(session)
+            await self.start(session, **chosen)
         else:
-            await self.start(session)
+            await self.start(session, **chosen)
             await self.end(session)
 
     async def reach(self, by: SessionName = ALICE, to: SessionName = BOB) -> Reach:
@@ -491,6 +493,39 @@ async def test_accepting_asking_and_telling_hands_nothing_over(custody: Custody)
     (row,) = await custody.waiting()
 
     assert (row.handovers, row.evidence, row.receipt.state) == (0, None, ACCEPTED)
+
+
+@pytest.mark.requirement("A-discover-09")
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [("machine", "repository"), ("repository", "machine"), ("workspace", "workspace")],
+)
+@pytest.mark.parametrize("together", [False, True], ids=["one", "several"])
+async def test_a_message_beyond_the_scope_of_either_side_is_refused_for_good_and_stores_nothing(
+    custody: Custody, tmp_path: Path, mine: str, theirs: str, together: bool
+):
+    at = await asyncio.to_thread(Checkouts, tmp_path)
+    await custody.restart(ALICE, cwd=str(at.main), scope=mine)
+    await custody.restart(BOB, cwd=str(at.main), scope=theirs)
+    first = await custody.accept("m-1")
+    await custody.restart(BOB, cwd=str(at.clone), scope=theirs)
+    before = await custody.stored()
+
+    reach = await custody.reach()
+    new = envelope("m-2")
+    with pytest.raises(ScopeDenied) as refused:
+        await (reach.accept_together([new, envelope("m-3")]) if together else reach.accept(new))
+
+    assert f"the sender's scope is {mine} and the recipient's is {theirs}" in refused.value.message
+    assert not refused.value.may_pass
+    assert await custody.stored() == before
+    # What is in custody already is not refused: its sender would hold it for lost.
+    assert await reach.status("m-1", target(BOB)) == first
+    assert await reach.accept(envelope("m-1")) == first
+    known = await reach.accept_together([envelope("m-1"), new])
+    assert known.receipts == (first,)
+    assert isinstance(known.refusal, ScopeDenied)
+    assert await custody.stored() == before
 
 
 # --- status ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -33,6 +33,7 @@ class HerdMcp:
         parent: Who starts it; the test itself where it is None.
         environ: Variables to add, or to put in place of those of `environment`; None takes one away.
         herd: The command `herd`, where it is another one.
+        options: More options, such as `--scope`.
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class HerdMcp:
         parent: Parent | None = None,
         environ: Mapping[str, str | None] | None = None,
         herd: tuple[str, ...] = HERD,
+        options: Sequence[str] = (),
     ) -> None:
         words = [*herd, "mcp", "--host", host]
         words += ["--session", session_id] if session_id is not None else []
         words += ["--name", name] if name is not None else []
+        words += options
         self.era = era
         self.tools: dict[str, dict[str, Any]] = {}
         """The tools as the server listed them, by name."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
@@ -90,6 +90,7 @@ class HerdSession:
         parent: Who starts it; the test itself where it is None.
         environ: Variables to add, or to put in place of those of `environment`.
         herd: The command `herd`, where it is another copy of the code.
+        options: More options, such as `--scope`.
     """
 
     def __init__(
@@ -103,10 +104,12 @@ class HerdSession:
         parent: Parent | None = None,
         environ: Mapping[str, str] | None = None,
         herd: tuple[str, ...] = HERD,
+        options: Sequence[str] = (),
     ) -> None:
         words = [*herd, "session"]
         words += ["--host", host, "--session", session_id] if host is not None else []
         words += ["--name", name] if name is not None else []
+        words += options
         self._told: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         source, self._stdin = os.pipe()
         self._stdout, sink = os.pipe()

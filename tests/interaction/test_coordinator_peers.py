@@ -12,6 +12,7 @@ from herd.core.identity import peer_id_of
 from herd.core.locks import AuthorityLock
 from herd.mail.steps import COMMIT_AFTER, INBOX_AFTER, SEVERAL_TAKEN_AFTER
 from herd.presence.record import Presence
+from herd.presence.session_file import SessionFile, write_session_file
 from roles.eligibility_fake import FakeJudge
 from roles.model import Denied, Unverified
 from tests.fakes.bounds import UNHURRIED
@@ -522,7 +523,8 @@ async def test_an_instance_that_left_the_record_loses_its_open_connection(
 
 
 @pytest.mark.requirement("A-auth-11")
-async def test_an_instance_that_only_lost_its_presence_keeps_its_rights(alice, bob, connection):
+async def test_an_instance_that_only_lost_its_presence_keeps_its_rights(layout, alice, bob, connection):
+    write_session_file(layout, SessionFile(BOB))
     bob.publisher.withdraw()
     await connection.accepted("peer.send", bob.envelope(alice.target, messageId="m-1"))
     assert (await connection.accepted("peer.status", {"messageId": "m-1", "to": alice.target}))[

@@ -420,6 +420,8 @@ def test_the_record_that_stands_before_the_first_look_up_says_all_but_what_is_lo
         "pane_id": "pane-7",
         "tab_id": "tab-7",
         "workspace_id": "workspace-7",
+        "scope": "machine",
+        "workspace": str(folder.resolve()),
     }
 
 

@@ -15,7 +15,7 @@ from docs.adapter_methods import METHODS, Method
 from docs.command_line import command_line_page
 from docs.markdown import Undocumented, cell, table
 from docs.message_states import MADE_BY, PICTURE, message_states_page
-from herd.core.config import IDLE_AUTO, RESTART_DELIVER
+from herd.core.config import IDLE_AUTO, RESTART_DELIVER, SCOPE_MACHINE
 from herd.core.errors import BY_CODE, EXIT_STATUSES
 from herd.core.limits import DEFAULT_LIMITS, Limits
 from herd.mail.receipts import MEANINGS, NEXT
@@ -82,7 +82,8 @@ def test_every_exit_status_stands_in_the_reference():
 def test_every_setting_stands_with_its_default_and_unit():
     rows = {row[0]: row[1:] for row in rows_of(generate.config_page())}
 
-    assert set(rows) == {"key", "---", "`enabled`", "`idle`", "`on_restart`"} | {
+    settings = ("enabled", "idle", "on_restart", "scope", "alias")
+    assert set(rows) == {"key", "---", *(f"`{name}`" for name in settings)} | {
         f"`{name}`" for name in Limits._fields
     }
     for name, default in DEFAULT_LIMITS._asdict().items():
@@ -95,8 +96,8 @@ def test_every_setting_stands_with_its_default_and_unit():
 def test_the_example_file_is_toml_that_sets_every_default():
     example = generate.config_page().partition("```toml\n")[2].partition("```")[0]
 
-    chosen = {"enabled": True, "idle": IDLE_AUTO, "on_restart": RESTART_DELIVER}
-    assert tomllib.loads(example) == {**chosen, "limits": DEFAULT_LIMITS._asdict()}
+    words = {"idle": IDLE_AUTO, "on_restart": RESTART_DELIVER, "scope": SCOPE_MACHINE}
+    assert tomllib.loads(example) == {"enabled": True, **words, "limits": DEFAULT_LIMITS._asdict()}
 
 
 def test_bounds_are_read_with_their_values_as_written():

@@ -19,6 +19,7 @@ from herd.core.limits import (
 from herd.mail.tables import SCRIPTS
 from herd.mail.wire import Envelope, ReceiptShape, StatusQuestion
 from herd.presence.record import CAPABILITIES, Presence, encode
+from herd.presence.scopes import Extent
 from herd.presence.session_file import SessionFile
 from tests.fakes.records import record_of, session_of
 
@@ -47,6 +48,9 @@ FULL = Presence(
     pane_id="p",
     tab_id="t",
     workspace_id="w",
+    scope="repository",
+    workspace="/x",
+    repository="/x/.git",
     undrained_since=5,
 )
 
@@ -64,10 +68,12 @@ FULL = Presence(
         pytest.param(
             RECORD_VERSION,
             [shape_of(json.loads(encode(record_of(session_of(1), FULL)))), CAPABILITIES],
-            (1, "3ee3417867b5115d"),
+            (2, "30284e1a1a4fe4dc"),
             id="an instance record",
         ),
-        pytest.param(SESSION_VERSION, SessionFile._fields, (1, "753d824eacca720d"), id="session.json"),
+        pytest.param(
+            SESSION_VERSION, SessionFile._fields + Extent._fields, (2, "2ba66468259eb21e"), id="session.json"
+        ),
         pytest.param(
             MAILBOX_VERSION,
             [[script.split() for script in SCRIPTS], MAILBOX_APPLICATION_ID],

@@ -22,6 +22,7 @@ from herd.core.identity import SessionName, target_of
 from herd.core.limits import DEFAULT_LIMITS
 from herd.core.processes import start_token
 from herd.presence.registry import Registry
+from roles.model import Party
 from tests.fakes.records import BUILD, layout_at, record_of, session_of
 
 ROOT = Path(__file__).parents[3]
@@ -164,7 +165,7 @@ def test_a_terminal_session_that_sleeps_is_an_ordinary_lead(home: Path, session_
 
     view = self_view(context_at(home, **herdr), caller)
 
-    assert as_party(caller) == (session.key, "lead", "ordinary")
+    assert as_party(caller) == Party(session.key, "lead", "ordinary")
     assert (view["target"], view["name"], view["role"]) == (target_of("lead", session.key), name, "lead")
     assert (view["kind"], view["socket"]) == ("ordinary", "/run/herdr.sock")
     assert self_view(context_at(home), caller)["socket"] == "none"

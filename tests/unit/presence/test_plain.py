@@ -28,6 +28,9 @@ FULL = record_of(
         pane_id="p1",
         tab_id="t1",
         workspace_id="w1",
+        scope="workspace",
+        workspace="/home/me/proj ect",
+        repository="/home/me/proj ect/.git",
         undrained_since=0,
     ),
 )

@@ -166,6 +166,7 @@ class TestPublish:
             "pane_id": "p1",
             "tab_id": "t1",
             "workspace_id": "w1",
+            "scope": "machine",
         }
 
     @pytest.mark.requirement("H-presence-03")
@@ -457,5 +458,5 @@ def test_a_record_has_no_field_that_could_hold_mail_a_secret_or_a_command():
     assert fields == {
         *("host", "session_id", "created", "pid", "start", "id", "protocol", "socket", "public_key"),
         *("capabilities", "version", "sha256", "role", "cwd", "name", "repo", "branch"),
-        *("workspace_label", "activity", "since", "pane_id", "tab_id", "workspace_id"),
+        *("workspace_label", "activity", "since", "pane_id", "tab_id", "workspace_id", "scope"),
     }

@@ -15,6 +15,7 @@ from herd.core.limits import MOMENT_MS, RECORD_BYTES, RECORD_VERSION
 from herd.core.locks import Owner
 from herd.presence.fields import Malformed
 from herd.presence.record import CAPABILITIES, Presence, Record, clipped, decode, encode
+from herd.presence.scopes import Extent
 from tests.fakes.records import LEAD, PUBLIC_KEY, bytes_of, record_of, session_of, shape_of
 
 SESSION = SessionName("pi", "a session", "2026-08-20T10:00:00Z")
@@ -33,6 +34,9 @@ FULL = record_of(
         pane_id="p1",
         tab_id="t1",
         workspace_id="w1",
+        scope="repository",
+        workspace="/home/me/proj ect",
+        repository="/home/me/proj ect/.git",
     ),
 )
 LABELS = ("name", "repo", "branch", "workspace_label")
@@ -78,7 +82,7 @@ class TestSchema:
         written = json.loads(encode(FULL))
 
         assert written == {
-            "version": 1,
+            "version": 2,
             "session": {"host": "pi", "session_id": "a session", "created": "2026-08-20T10:00:00Z"},
             "kind": "ordinary",
             "claim": {"pid": 4_711, "start": "boot:4026531836:99", "id": f"claim-{SESSION.key[:12]}"},
@@ -104,9 +108,12 @@ class TestSchema:
                 "pane_id": "p1",
                 "tab_id": "t1",
                 "workspace_id": "w1",
+                "scope": "repository",
+                "workspace": "/home/me/proj ect",
+                "repository": "/home/me/proj ect/.git",
             },
         }
-        assert RECORD_VERSION == 1
+        assert RECORD_VERSION == 2
 
     @pytest.mark.requirement("A-presence-01")
     def test_without_a_presence_the_instance_stays_and_its_claim_has_no_id(self):
@@ -139,7 +146,7 @@ class TestSchema:
             *(f"host.{name}" for name in ("pid", "start")),
             *(f"instance.{name}" for name in ("id", "protocol", "socket", "public_key", "capabilities")),
             *(f"build.{name}" for name in ("version", "sha256")),
-            *(f"presence.{name}" for name in ("role", "socket")),
+            *(f"presence.{name}" for name in ("role", "socket", "scope")),
         ],
     )
     def test_every_field_but_the_labels_is_required(self, path):
@@ -159,7 +166,8 @@ class TestSchema:
         ("path", "value"),
         [
             ("version", 0),
-            ("version", 2),
+            ("version", 1),
+            ("version", 3),
             ("version", "1"),
             ("version", True),
             ("kind", "chief"),
@@ -188,6 +196,11 @@ class TestSchema:
             ("presence.since", MOMENT_MS + 1),
             ("presence.since", 1.5),
             ("presence.pane_id", ""),
+            ("presence.scope", "world"),
+            ("presence.scope", None),
+            ("presence.workspace", ""),
+            ("presence.workspace", "/" * 2_049),
+            ("presence.repository", 5),
         ],
     )
     def test_a_value_of_another_type_or_range_makes_it_malformed(self, path, value):
@@ -297,6 +310,16 @@ class TestLabels:
         assert {getattr(written, label) for label in ("cwd", *LABELS)} == {None}
         assert (written.role, written.socket) == ("lead", "/run/herdr.sock")
         assert [getattr(written, name) for name in NATIVE] == ["p1", "t1", "w1"]
+
+    def test_ids_that_would_burst_the_record_are_left_out_last_and_then_the_session_is_in_fewer_scopes(self):
+        place = "/" + "\\" * 2_047
+        presence = Presence("lead", "none", cwd="/w", scope="repository", workspace=place, repository=place)
+
+        written = decode(encode(FULL._replace(presence=presence)), FULL.key).presence
+
+        assert written is not None
+        assert written.extent == Extent("repository", place, None)
+        assert written.cwd is None
 
     @pytest.mark.requirement("H-presence-28")
     @settings(suppress_health_check=[HealthCheck.too_slow])

@@ -13,12 +13,19 @@ from hypothesis import strategies as st
 from herd.core.errors import NewerState, RecoveryRequired, UnsafeEndpoint
 from herd.core.identity import SessionName
 from herd.core.paths import Layout
-from herd.presence.session_file import SessionFile, SessionFiles, read_session_file, write_session_file
+from herd.presence.scopes import Extent
+from herd.presence.session_file import (
+    SessionFile,
+    SessionFiles,
+    amend_session_file,
+    read_session_file,
+    write_session_file,
+)
 from tests.fakes.records import bytes_of, layout_at, put, seen, session_of
 
 ME = SessionName("pi", "ünï-1", "2026-08-20")
 SHAPE: dict[str, Any] = {
-    "version": 1,
+    "version": 2,
     "host": "pi",
     "session_id": "ünï-1",
     "created": "2026-08-20",
@@ -26,8 +33,14 @@ SHAPE: dict[str, Any] = {
     "role": "manager",
     "group": "5" * 64,
     "custody_id": "custody",
+    "scope": "repository",
+    "workspace": "/home/me/shop",
+    "repository": "/home/me/shop/.git",
 }
-FILE = SessionFile(ME, kind="managed", role="manager", group="5" * 64, custody_id="custody")
+EXTENT = Extent("repository", "/home/me/shop", "/home/me/shop/.git")
+FILE = SessionFile(ME, "managed", "manager", "5" * 64, "custody", EXTENT)
+FIRST = {name: SHAPE[name] for name in SHAPE if name not in {"scope", "workspace", "repository"}}
+"""What the version that knew no scopes wrote."""
 
 
 @pytest.fixture
@@ -64,7 +77,39 @@ def test_a_new_session_is_an_ordinary_lead_without_group_and_mailbox(layout):
             "role": "lead",
             "group": None,
             "custody_id": None,
+            "scope": "machine",
+            "workspace": None,
+            "repository": None,
         }
+
+
+def test_what_knew_no_scopes_is_read_as_narrowed_by_nothing(layout, path):
+    put(path, bytes_of({**FIRST, "version": 1}))
+
+    assert read_session_file(layout, ME.key) == FILE._replace(extent=Extent("machine"))
+
+
+class TestAmending:
+    def test_what_another_thread_wrote_meanwhile_stands(self, layout):
+        started = SessionFile(ME)
+        write_session_file(layout, started)
+        amend_session_file(layout, started, custody_id="custody")
+
+        amended = amend_session_file(layout, started, extent=EXTENT)
+
+        assert amended == SessionFile(ME, custody_id="custody", extent=EXTENT)
+        assert read_session_file(layout, ME.key) == amended
+
+    def test_what_says_it_already_is_not_written(self, layout):
+        write_session_file(layout, FILE)
+        before = seen(layout.session_file(ME.key))
+
+        assert amend_session_file(layout, SessionFile(ME), extent=EXTENT, custody_id="custody") == FILE
+        assert seen(layout.session_file(ME.key)) == before
+
+    def test_a_file_that_is_not_there_is_made(self, layout):
+        assert amend_session_file(layout, SessionFile(ME), extent=EXTENT) == SessionFile(ME, extent=EXTENT)
+        assert read_session_file(layout, ME.key) == SessionFile(ME, extent=EXTENT)
 
 
 def test_the_file_and_its_folder_are_private_and_it_is_replaced_whole(layout):
@@ -112,6 +157,11 @@ def test_a_folder_that_is_open_to_others_is_refused_before_anything_is_written(l
         bytes_of({**SHAPE, "session_id": "another"}),
         bytes_of({**SHAPE, "host": "claude"}),
         bytes_of({**SHAPE, "created": ""}),
+        bytes_of({**SHAPE, "version": 1}),
+        bytes_of({**SHAPE, "scope": "world"}),
+        bytes_of({**SHAPE, "workspace": ""}),
+        bytes_of({**SHAPE, "workspace": "/" * 2_049}),
+        bytes_of({**SHAPE, "repository": 5}),
         *(bytes_of({name: value for name, value in SHAPE.items() if name != left_out}) for left_out in SHAPE),
     ],
 )
@@ -129,10 +179,10 @@ def test_a_damaged_file_is_reported_by_its_path_and_kept(layout, path, data):
 
 @pytest.mark.parametrize("more", [{}, {"later": [1]}, {"kind": "guest"}])
 def test_a_file_of_a_newer_version_is_left_alone_whatever_it_says(layout, path, more):
-    put(path, bytes_of({**SHAPE, "version": 2, **more}))
+    put(path, bytes_of({**SHAPE, "version": 3, **more}))
     before = seen(path)
 
-    with pytest.raises(NewerState, match="version 2") as refused:
+    with pytest.raises(NewerState, match="version 3") as refused:
         read_session_file(layout, ME.key)
 
     assert path in refused.value.message
@@ -140,9 +190,9 @@ def test_a_file_of_a_newer_version_is_left_alone_whatever_it_says(layout, path, 
 
 
 def test_an_oversized_file_is_reported_and_not_cut(layout, path):
-    put(path, bytes_of(SHAPE).ljust(8_193))
+    put(path, bytes_of(SHAPE).ljust(16_385))
 
-    with pytest.raises(RecoveryRequired, match="8192"):
+    with pytest.raises(RecoveryRequired, match="16384"):
         read_session_file(layout, ME.key)
 
 
