@@ -24,7 +24,7 @@ from roles.eligibility_fake import FakeJudge
 from roles.model import Denied
 from tests.fakes.coordinators import Steps, running, until_async
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
+from tests.fakes.records import LEAD, layout_at, session_of
 
 ALICE, BOB = session_of(1), session_of(2, "pi")
 TEXT = "日本語 \U0001f469\u200d\U0001f467 \x00\x1b[31m\r\n" + "".join(f"line {n}\n" for n in range(9_000))
@@ -531,3 +531,26 @@ TRIGGER = (
     "CREATE TRIGGER full BEFORE INSERT ON chunks WHEN NEW.number = 1"
     " BEGIN SELECT RAISE(ABORT, 'no more of it'); END"
 )
+
+
+# --- scopes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("A-discover-09")
+async def test_who_is_out_of_scope_is_refused_at_the_first_piece_of_what_is_new_alone(layout, tmp_path):
+    here, data = str(tmp_path.resolve()), b"x" * 20_000
+    bob = RawPeer(BOB)
+    async with running(layout, ALICE, cwd=here, scope="workspace") as alice:
+        with bob.registered(layout, LEAD._replace(workspace=here)):
+            async with await bob.proved(alice.record()) as raw:
+                await raw.accepted("peer.body", piece(alice.target, data))
+                receipt = await raw.accepted("peer.send", message(alice.target, data))
+                bob.publisher.publish(LEAD._replace(workspace="/elsewhere"))
+
+                new = piece(alice.target, data, message_id="m-2")
+                assert await raw.refused("peer.body", new) == "SCOPE_DENIED"
+                new_message = message(alice.target, data, message_id="m-2")
+                assert await raw.refused("peer.send", new_message) == "SCOPE_DENIED"
+                again = await raw.accepted("peer.body", piece(alice.target, data))
+                assert again == {"received": len(data)}
+                assert await raw.accepted("peer.send", message(alice.target, data)) == receipt
