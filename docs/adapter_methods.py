@@ -142,6 +142,10 @@ METHODS: dict[str, Method] = {
             "reply_to": "the message of that same target which this one answers",
             "topic": "a few words on what it is about",
             "no_reply_needed": "whether the recipient is told that no answer is expected",
+            "expires_in_ms": (
+                "milliseconds for which the message is good, at most `max_expiry_ms`: where it is not "
+                "delivered by then it is given up; without it, it is good for ever"
+            ),
             "call_id": (
                 "an id of this call that is unique in the session's life: sent again with it, the same text "
                 "is the same message"
@@ -266,7 +270,10 @@ METHODS: dict[str, Method] = {
         "handed over stays with this caller until it is confirmed or the connection ends. Receipts count as "
         "told at this caller's next read or confirmation.",
         {
-            "after": "receipts changed after this cursor; without it those not told yet",
+            "after": (
+                "receipts changed after this cursor, which may not lie past the last event; without it those "
+                "not told yet"
+            ),
             "from": "only messages of this target",
             "reply_to": "only answers to this message, and its receipt, which then does not count as told",
             "message_id": "this one message, read before or not, and no receipts",
@@ -304,6 +311,9 @@ METHODS: dict[str, Method] = {
             _sometimes("more", "`true` where more messages or receipts wait than one answer holds"),
             _sometimes("set_aside[]", "messages handed over twice in vain, which come only by `message_id`"),
             _sometimes("unreadable[]", "messages whose text or files are damaged where they are stored"),
+            _sometimes("expired[].message_id", "a message that came and was not delivered in time"),
+            _sometimes("expired[].from", "the target of its sender"),
+            _sometimes("expired[].at", "when it expired, in ISO 8601"),
         ),
         (
             "UNKNOWN_TARGET",
@@ -363,9 +373,25 @@ METHODS: dict[str, Method] = {
         "Tells this connection from now on whenever a message waits for the host, by the notification "
         "`peer_update` with `unread`, a count, and `wake`: whether an idle session may be woken now. "
         "`held_back` is there where some wait until a person lets them through, and counts those. What "
-        "waits already is told at once. It is begun again after `session.bind`.",
-        {},
-        (Result("notice", "the fixed words by which an idle session is woken"),),
+        "waits already is told at once. It is begun again after `session.bind`. With `events` the connection "
+        "is told the entries of the journal as well, each in a `peer_update` of its own with `event` alone: "
+        "`cursor`, `kind` (`message` for mail that came, or that was rejected or expired undelivered; "
+        "`receipt` for a message that this session sent), `message_id`, `target` (its sender, or whom it was "
+        "sent to), `state`, `correlation_id`, `at` and, after a refusal, `outcome`. They come in order, each "
+        "once; an adapter that was cut off names the last cursor it was told, also after a restart. A cursor "
+        "older than what retention keeps goes on with the oldest event that is kept. Where a notification "
+        "cannot be sent no later one is.",
+        {
+            "events": "whether to be told of events as well",
+            "after": (
+                "with `events`: the cursor to go on from, which may not lie past the last event; without it "
+                "from now on"
+            ),
+        },
+        (
+            Result("notice", "the fixed words by which an idle session is woken"),
+            _sometimes("cursor", "with `events`: the cursor behind which they begin"),
+        ),
         ("INVALID_PARAMS",),
     ),
     "session.release": Method(

@@ -25,7 +25,10 @@ MADE_BY: dict[str, str] = {
         "`herd.mail.outbox`, for a definitive refusal or a cancellation; `herd.mail.inbox`, for a refusal at "
         "delivery"
     ),
-    "expired": "nothing: no lifetime can be set yet",
+    "expired": (
+        "`herd.mail.outbox`, where no mailbox has it when its lifetime is over; `herd.mail.inbox`, in the "
+        "recipient's mailbox, where it was not delivered by then"
+    ),
 }
 """Which code gives a message each state."""
 
@@ -36,7 +39,9 @@ PICTURE = """\
                             |
   pending -------------> accepted --------> delivered --------> replied
      |                      |
-     +------> rejected      +--------> expired
+     +------> rejected      +--------> expired    (its lifetime was over)
+     |
+     +------> expired
      |
      +------> unknown
 """
@@ -53,11 +58,30 @@ _SKIPS = """\
 A receipt that comes late, twice or out of order changes nothing that this table does not allow. A sender may
 miss a step: one receipt may take its row from `pending` to `replied`."""
 
+_LIFETIMES = """\
+A message is good for ever unless its sender gives it a lifetime. What is left of that travels with it in
+milliseconds. Up to the acceptance the sender counts, from then on the recipient's mailbox, each by the boot
+clock of its own machine, which runs on while the machine sleeps; from one boot to another the wall clock
+counts, and never less than nothing. So neither two clocks that differ nor one that is set changes anything.
+
+- Where it is over before any mailbox can have the message, the sender's row becomes `expired`. Where one may
+  have it, that one is asked first, and while it cannot be asked the message stays `pending`.
+- Where it is over in the recipient's mailbox, the row becomes `expired`, keeps when it was accepted, and owes
+  its sender that receipt.
+- A message in a host's hands does not expire: it may be read at that very moment, and its evidence counts. If
+  the host gives it back, or its reader ends without evidence, it expires then and is not given again.
+- A session that does not run ends what is over when it starts, or when it is visited.
+
+`expired` says no more than that there was no evidence in time; it is not replaced by evidence that comes
+after it."""
+
 _SEEN = """\
 - `session.send` and `herd send` say `queued` for a message that is `pending`, and its state otherwise.
 - `session.status` and `herd status` give the receipt. For a pending message that was refused in passing,
   `outcome` is the code of the last refusal, and `hint` says what follows from it.
-- `session.read` and `herd inbox` give the receipts that have changed since they were last told.
+- `session.read` and `herd inbox` give the receipts that have changed since they were last told, and what
+  came here and expired before it was delivered.
+- `session.subscribe` with `events` tells each state that was reached, in order and once.
 
 `outcome` of a rejected message is the code of the refusal, one of [errors](errors.md), or `CANCELLED` where
 its sender took it back, or `PURGED` where a person removed it from the recipient's mailbox unread.
@@ -86,6 +110,8 @@ def message_states_page(
         "## What may follow what",
         _SKIPS,
         table(("from", *following), _matrix(following)),
+        "## Lifetimes",
+        _LIFETIMES,
         "## Who makes each step",
         table(("state", "given by"), ((f"`{one}`", made_by[one]) for one in following)),
         "## Where it is seen",

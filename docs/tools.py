@@ -36,6 +36,10 @@ _INPUTS = {
     ("message_peer", "topic"): "a few words on what it is about",
     ("message_peer", "no_reply_needed"): "tell the recipient that no answer is expected",
     ("message_peer", "message"): "the text",
+    ("message_peer", "expires_in_ms"): (
+        "give the message up where it is not delivered in so many milliseconds, at most `max_expiry_ms`; "
+        "without it, it is good for ever"
+    ),
     ("peer_messages", "wait_ms"): "milliseconds to wait where nothing is there",
 }
 
@@ -85,6 +89,10 @@ _RESULTS: Mapping[str, Mapping[str, str]] = {
         "messages.attachment.name": "its name",
         "messages.attachment.bytes": "its length",
         "messages.next_offset": "the text goes on there: ask with `message_id` and this `offset`",
+        "expired": "messages that came and were not delivered in time; their senders know",
+        "expired.message_id": "such a message",
+        "expired.from": "the target of its sender",
+        "expired.at": "when it expired, in ISO 8601",
         "set_aside": "messages given twice without evidence: they come only by `message_id` or to a person",
         "unreadable": "messages whose text or files are damaged where they are stored",
         "receipts": "what became of messages that this session sent",

@@ -138,7 +138,7 @@ def answers(call: Call, message_id: str | None, wait_s: float) -> Iterator[dict[
     while True:
         left_ms = int(max(0.0, min(READ_WAIT_MS, (give_up - time.monotonic()) * 1000)))
         answer = call("session.read", {"wait_ms": left_ms})
-        empty = not (answer["messages"] or answer["receipts"])
+        empty = not (answer["messages"] or answer["receipts"] or answer.get("expired"))
         if empty and time.monotonic() < give_up:
             continue
         yield answer
@@ -151,7 +151,7 @@ def answers(call: Call, message_id: str | None, wait_s: float) -> Iterator[dict[
 def _confirm(call: Call, answer: dict[str, Any]) -> None:
     message_ids = [message["message_id"] for message in answer["messages"]]
     parts = [message_ids[at : at + CONFIRM_MESSAGES] for at in range(0, len(message_ids), CONFIRM_MESSAGES)]
-    for part in parts or ([[]] if answer["receipts"] else []):
+    for part in parts or ([[]] if answer["receipts"] or answer.get("expired") else []):
         call("session.confirm", {"message_ids": part, "evidence": "shown by herd inbox"})
 
 
@@ -193,9 +193,13 @@ def _show(answer: dict[str, Any], *, as_json: bool) -> None:
         )
     for message in answer["messages"]:
         output.put(shown_to_person(message))
+    for ended in answer.get("expired", []):
+        output.put(f"message {ended['message_id']} from {ended['from']} expired before it was read")
     for message_id in answer.get("unreadable", []):
         output.put(f"message {printable(message_id)} is damaged where it is stored, and cannot be shown")
     for message_id in answer.get("set_aside", []):
         output.put(f"given twice in vain: {message_id}; read it with `herd inbox --message {message_id}`")
-    if not (answer["messages"] or answer["receipts"] or answer.keys() & {"set_aside", "unreadable"}):
+    if not (
+        answer["messages"] or answer["receipts"] or answer.keys() & {"set_aside", "unreadable", "expired"}
+    ):
         output.put("nothing new")

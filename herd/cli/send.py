@@ -14,7 +14,8 @@ from herd.cli.context import open_context
 from herd.cli.options import add_as
 from herd.core.errors import BY_CODE, FrameTooLarge, InvalidParams, InvalidRpc, MessageTooLarge
 from herd.core.identity import TERMINAL
-from herd.core.limits import CARRY_S, RETRY_FIRST_MS, STDIN_BYTES
+from herd.core.limits import CARRY_S, RETRY_FIRST_MS, STDIN_BYTES, Limits
+from herd.core.text import printable
 from herd.mail.parts import PREFIX
 from herd.mail.receipts import PENDING, REJECTED
 
@@ -23,6 +24,8 @@ DESCRIPTION = (
     "Send a message. TARGET is an exact target, or a name that one peer alone bears, and `:NAME` is the same "
     "as NAME. The text is the second argument, or standard input where that is `-` or left out."
 )
+
+_UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-reply-needed", action="store_true", help="tell the recipient that no answer is expected"
     )
+    parser.add_argument(
+        "--expires-in",
+        nargs="?",
+        const="",
+        metavar="TIME",
+        help="give it up where it is not delivered in time: milliseconds, or a number with s, m or h behind "
+        "it; without TIME as long as `expiry_ms` says",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -58,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
     if options.no_reply_needed:
         params["no_reply_needed"] = True
     context = open_context()
+    if options.expires_in is not None:
+        params["expires_in_ms"] = lifetime_ms(options.expires_in, context.settings.limits)
     caller = context.caller(options.as_name)
     with calling(context, caller) as call:
         sent = _sent(call, params)
@@ -74,6 +87,29 @@ def run(options: argparse.Namespace) -> int:
         output.remark(f"message {sent['message_id']} is {sent['status']}; do not send it again")
         raise
     return 0
+
+
+def lifetime_ms(text: str, limits: Limits) -> int:
+    """Give the milliseconds that `--expires-in` asks for; an empty text asks for the usual ones.
+
+    Raises:
+        InvalidParams: it is no time, or not above zero, or longer than a message may be good for.
+    """
+    if not text:
+        return limits.expiry_ms
+    number = text.rstrip("hms")
+    unit = _UNITS_MS.get(text[len(number) :])
+    if unit is None or not (number.isascii() and number.isdigit()) or int(number[:18]) == 0:
+        raise InvalidParams(
+            f"--expires-in: {printable(text)} is no time, such as 90s or 10m; TEXT does not come behind it",
+            field="expires_in_ms",
+        )
+    asked = int(number[:18]) * unit
+    if asked > limits.max_expiry_ms:
+        raise InvalidParams(
+            f"--expires-in: {printable(text)} is more than {limits.max_expiry_ms} ms", field="expires_in_ms"
+        )
+    return asked
 
 
 def carried(call: Call, sent: dict[str, Any]) -> dict[str, Any]:

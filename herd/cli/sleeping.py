@@ -10,8 +10,10 @@ from herd.core.clock import SystemClock
 from herd.core.errors import HerdError, SessionHeld, UnknownTarget
 from herd.core.identity import target_of
 from herd.core.limits import HANDOVERS
+from herd.core.moments import Moment
 from herd.core.text import printable
 from herd.mail import inbox, outbox, whole
+from herd.mail.lifetimes import is_over
 from herd.mail.outbox import Outgoing
 from herd.mail.visit import look
 from herd.presence.entries import undrained_minutes
@@ -53,7 +55,8 @@ def waiting_in(context: Context, target: str) -> dict[str, Any]:
     """Give what waits in a sleeping session's inbox, in the shape of `session.waiting`."""
 
     def work(connection: sqlite3.Connection, _: SessionFile) -> dict[str, Any]:
-        messages = [shape_message(row) for row in whole.undelivered(connection)]
+        now = Moment.now(SystemClock())
+        messages = [shape_message(row) for row in whole.undelivered(connection) if not is_over(row, now)]
         answer = {"messages": messages, "unreadable": whole.unreadable(connection), "more": False}
         set_aside = [row.message_id for row in inbox.lying(connection) if row.handovers >= HANDOVERS]
         return {**answer, "set_aside": set_aside} if set_aside else answer

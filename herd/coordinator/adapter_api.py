@@ -24,6 +24,7 @@ from herd.coordinator.adapter_params import (
     ReleaseParams,
     ResultParams,
     SendParams,
+    SubscribeParams,
     TextParams,
     UpdateParams,
     WaitingParams,
@@ -32,7 +33,13 @@ from herd.coordinator.capable import require_capable
 from herd.coordinator.delivery import Handed, Query
 from herd.coordinator.registering import Made
 from herd.coordinator.sending import Sent, Submission
-from herd.coordinator.shapes import shape_attachment, shape_message, shape_receipt, shape_status
+from herd.coordinator.shapes import (
+    shape_attachment,
+    shape_expired,
+    shape_message,
+    shape_receipt,
+    shape_status,
+)
 from herd.coordinator.subscription import Subscription
 from herd.core.errors import InvalidParams, MessageTooLarge, MethodNotFound
 from herd.core.identity import TERMINAL
@@ -236,10 +243,14 @@ class AdapterApi:
             "messages": _shown(handed, params.offset),
             "receipts": [shape_receipt(row) for row in handed.receipts],
             "cursor": str(handed.cursor),
-            "timed_out": bool(params.wait_ms) and not (handed.messages or handed.receipts),
+            "timed_out": bool(params.wait_ms) and not (handed.messages or handed.receipts or handed.expired),
         }
-        unreadable = coordinator.delivery.damaged
-        optional: dict[str, Any] = {"more": handed.more, "set_aside": set_aside, "unreadable": unreadable}
+        optional: dict[str, Any] = {
+            "more": handed.more,
+            "set_aside": set_aside,
+            "unreadable": coordinator.delivery.damaged,
+            "expired": [shape_expired(event) for event in handed.expired],
+        }
         return {**answer, **{field: value for field, value in optional.items() if value}}
 
     async def _confirm(self, coordinator: "Coordinator", params: ConfirmParams) -> dict[str, Any]:
@@ -270,8 +281,12 @@ class AdapterApi:
             await coordinator.delivery.put_back(self, params.message_ids)
         return {}
 
-    async def _subscribe(self, coordinator: "Coordinator", _: Nothing) -> dict[str, Any]:
-        return self._subscription.begin(coordinator, self._connection)
+    async def _subscribe(self, coordinator: "Coordinator", params: SubscribeParams) -> dict[str, Any]:
+        if params.after is not None and not params.events:
+            raise InvalidParams("after: goes with events alone", field="after")
+        after = None if params.after is None else int(params.after)
+        connection = self._connection  # before anything is waited for: the next request may have none
+        return await self._subscription.begin(coordinator, connection, events=params.events, after=after)
 
     async def _history(self, coordinator: "Coordinator", params: HistoryParams) -> dict[str, Any]:
         return {"messages": await coordinator.records.history(**params.model_dump())}
@@ -312,7 +327,7 @@ _METHODS: dict[str, tuple[type[Params], Any]] = {
     "session.drain": (DrainParams, AdapterApi._drain),  # noqa: SLF001
     "session.confirm": (ConfirmParams, AdapterApi._confirm),  # noqa: SLF001
     "session.release": (ReleaseParams, AdapterApi._release),  # noqa: SLF001
-    "session.subscribe": (Nothing, AdapterApi._subscribe),  # noqa: SLF001
+    "session.subscribe": (SubscribeParams, AdapterApi._subscribe),  # noqa: SLF001
     "session.history": (HistoryParams, AdapterApi._history),  # noqa: SLF001
     "session.purge": (PurgeParams, AdapterApi._purge),  # noqa: SLF001
     "session.status": (MessageParams, AdapterApi._status),  # noqa: SLF001

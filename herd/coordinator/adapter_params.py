@@ -114,6 +114,7 @@ class SendParams(Params):
     reply_to: MessageId | None = None
     topic: Annotated[str, Field(min_length=1, max_length=TOPIC_CHARACTERS)] | None = None
     no_reply_needed: bool = False
+    expires_in_ms: Annotated[int, Field(ge=1), Whole] | None = None
     call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_CHARACTERS)] | None = None
     files: Annotated[list[FileEntry], Field(max_length=ATTACHMENTS)] | None = None
     branches: Branches | None = None
@@ -162,6 +163,13 @@ class ComposeParams(Params):
     text: Annotated[str, Field(min_length=1)]
     references: Annotated[list[SelectedParams], Field(max_length=REFERENCES_AT_ONCE)] = []
     call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_CHARACTERS)] | None = None
+
+
+class SubscribeParams(Params):
+    """What `session.subscribe` takes."""
+
+    events: bool = False
+    after: Digits | None = None
 
 
 class ReadParams(Params):

@@ -5,11 +5,11 @@ from contextlib import suppress
 
 from herd.coordinator.carrier import LocalCarrier
 from herd.core.clock import Clock
-from herd.core.errors import DeliveryUnknown, HerdError, MessageIdConflict, UnknownTarget
+from herd.core.errors import DeliveryUnknown, HerdError, MessageIdConflict, ScopeDenied, UnknownTarget
 from herd.mail import outbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
-from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING
+from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, Receipt
 from herd.mail.routes import Routes
 
 CANCELLED = "CANCELLED"
@@ -78,6 +78,23 @@ class Asking:
             )
         return row
 
+    async def expire(self, row: Outgoing) -> bool:
+        """End a pending message whose lifetime is over, unless a mailbox has it.
+
+        Returns:
+            Whether its fate is known now: what may have been accepted stays until its recipient can be asked.
+        """
+        async with self._routes.held(row):
+            row = await self._sent(row.message_id)
+            if row.receipt.state == PENDING:
+                try:
+                    receipt = await self._elsewhere(row)
+                except HerdError:
+                    return False
+                row = await (self._expired(row) if receipt is None else self._recorded_as(row, receipt))
+        self._recorded(row)
+        return True
+
     async def _sent(self, message_id: str) -> Outgoing:
         row = await self._mailbox.read(lambda connection: outbox.required(connection, message_id))
         if row is None:
@@ -88,23 +105,42 @@ class Asking:
 
     async def _learnt(self, row: Outgoing) -> Outgoing:
         """Ask the recipient, whose last word may have been lost."""
-        receipt = await self._carrier.status(row)
+        return await self._recorded_as(row, await self._carrier.status(row))
+
+    async def _recorded_as(self, row: Outgoing, receipt: Receipt) -> Outgoing:
+        now = self._clock.wall_ms()
         return await self._mailbox.run(
-            lambda connection: outbox.record_receipt(connection, receipt, row.recipient_key)
+            lambda connection: outbox.record_receipt(connection, receipt, row.recipient_key, now_ms=now)
         )
 
+    async def _elsewhere(self, row: Outgoing) -> Receipt | None:
+        """Give what the recipient's mailbox says of a pending message; None where surely none has it.
+
+        Raises:
+            HerdError: it may have been accepted, and the recipient cannot be asked now.
+        """
+        if self._carrier.untouched(row.message_id):
+            return None
+        try:
+            return await self._carrier.status(row)
+        except (UnknownTarget, MessageIdConflict, ScopeDenied):
+            return None  # asked, and it has no such message, or another of that id
+
     async def _taken_back(self, row: Outgoing) -> Outgoing:
-        if not self._carrier.untouched(row.message_id):
-            try:
-                return await self._learnt(row)
-            except (UnknownTarget, MessageIdConflict):
-                pass  # asked, and it has no such message, or another of that id
-            except HerdError as fault:
-                raise DeliveryUnknown(
-                    f"message {row.message_id} may have been accepted, and its recipient cannot be asked: "
-                    f"{fault.message}"
-                ) from fault
+        try:
+            receipt = await self._elsewhere(row)
+        except HerdError as fault:
+            raise DeliveryUnknown(
+                f"message {row.message_id} may have been accepted, and its recipient cannot be asked: "
+                f"{fault.message}"
+            ) from fault
+        if receipt is not None:
+            return await self._recorded_as(row, receipt)
         now = self._clock.wall_ms()
         return await self._mailbox.run(
             lambda connection: outbox.reject(connection, row.message_id, CANCELLED, now)
         )
+
+    async def _expired(self, row: Outgoing) -> Outgoing:
+        now = self._clock.wall_ms()
+        return await self._mailbox.run(lambda connection: outbox.expire(connection, row.message_id, now))

@@ -1,6 +1,6 @@
 """The carrier of this machine: from an outbox to the custody of the recipient, and receipts back."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -8,10 +8,12 @@ from herd.coordinator.authority import Authority
 from herd.coordinator.connections import Connections, Peer
 from herd.coordinator.own import Own
 from herd.core.clock import Clock
-from herd.core.errors import PeerOffline
+from herd.core.errors import MessageExpired, PeerOffline
 from herd.core.identity import is_peer_id
 from herd.core.limits import Limits
+from herd.core.moments import Moment
 from herd.core.paths import Layout
+from herd.mail.lifetimes import left_ms
 from herd.mail.outbox import Outgoing
 from herd.mail.parts import Bodies
 from herd.mail.reach import ConnectionReach, Reach, VisitReach
@@ -19,6 +21,7 @@ from herd.mail.receipts import Receipt
 from herd.mail.routes import Carried, CarriedTogether
 from herd.mail.steps import Step, no_step
 from herd.mail.together import fitting
+from herd.mail.wire import Envelope
 from herd.presence.record import Record
 from herd.presence.registry import Registry, names_of
 from herd.presence.session_file import read_session_file
@@ -74,16 +77,33 @@ class LocalCarrier:
         """See `Carrier.carry`."""
         reach = await self.reach(message.recipient_key, message.recipient)
         bodies = None if message.parts is None else await self._bodies(message)
+        envelope = next(self._going([message]))
         self._untouched.discard(message.message_id)
-        return Carried(await reach.accept(message.envelope(), bodies), reach.running)
+        return Carried(await reach.accept(envelope, bodies), reach.running)
 
     async def carry_together(self, messages: Sequence[Outgoing]) -> CarriedTogether:
         """See `Carrier.carry_together`: one request, or one visit."""
         reach = await self.reach(messages[0].recipient_key, messages[0].recipient)
-        going = fitting((message.envelope() for message in messages), self._local.limits.frame_bytes)
+        going = fitting(self._going(messages), self._local.limits.frame_bytes)
         self._untouched.difference_update(envelope.message_id for envelope in going)
         together = await reach.accept_together(going)
         return CarriedTogether(together.receipts, reach.running, together.refusal)
+
+    def _going(self, messages: Sequence[Outgoing]) -> Iterator[Envelope]:
+        """Give the envelopes of the first messages, up to one whose lifetime is over: it is ended elsewhere.
+
+        Raises:
+            MessageExpired: that is the very first one.
+        """
+        for message in messages:
+            left = None
+            if message.lifetime_ms is not None:
+                left = left_ms(message, Moment.now(self._local.clock))
+            if left is not None and left <= 0:
+                if message is messages[0]:
+                    raise MessageExpired(f"the lifetime of message {message.message_id} is over")
+                return
+            yield message.envelope(left)
 
     async def status(self, message: Outgoing) -> Receipt:
         """Ask the recipient's custody about a message.

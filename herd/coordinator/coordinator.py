@@ -31,7 +31,7 @@ from herd.mail import inbox, outbox
 from herd.mail.counter import next_cursor
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
-from herd.mail.receipts import PENDING
+from herd.mail.receipts import EXPIRED, PENDING, REJECTED
 from herd.mail.routes import Progress
 from herd.presence.entries import undrained_minutes
 from herd.presence.session_file import SessionFile
@@ -228,12 +228,14 @@ class Coordinator(Joined):
             self.tasks.create_task(self.owing.start())
         if self.mailbox.custody_id is not None:
             self._waits()  # nobody was told of what came before the fault and was never handed over
+            self.expiring.look()
         self.retry()
 
     def retry(self) -> None:
         """See `Joined.retry`."""
         self.routes.retry()
         self.owing.retry()
+        self.expiring.retry()
 
     def connected(self, peer: Peer) -> None:
         """See `Joined.connected`."""
@@ -242,6 +244,9 @@ class Coordinator(Joined):
     def row_changed(self, row: Incoming) -> None:
         """See `Joined.row_changed`."""
         self.owing.due(row.sender_key)
+        if row.receipt.state in {EXPIRED, REJECTED}:
+            self.undrained.handed()  # it looks again what waits
+        self.journal.happened()
         self._changed()
 
     def progressed(self, progress: Progress) -> None:
@@ -257,6 +262,7 @@ class Coordinator(Joined):
             self.carrier.end(row.message_id)
         if row.reply_to is not None:
             self.owing.due(row.recipient_key)  # what it answers may have become replied
+        self.journal.happened()
         self.delivery.arrived()
         self._changed()
 
@@ -313,6 +319,7 @@ class Coordinator(Joined):
             if self.mailbox.custody_id is not None:
                 self.undrained.waits()
                 self.keeping.look()
+                self.expiring.look()
 
     def _changed(self) -> None:
         self.records.changed()

@@ -19,11 +19,14 @@ from herd.coordinator.wholeness import Attachment
 from herd.core.clock import Clock, first_of
 from herd.core.errors import CapabilityDenied, NoSession, ResourceBusy, UnknownTarget
 from herd.core.limits import DRAIN_CHARACTERS, RECEIPTS_SEEN
+from herd.core.moments import Moment
 from herd.mail import inbox, whole
+from herd.mail.events import Event
 from herd.mail.inbox import Incoming
+from herd.mail.lifetimes import is_over
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
-from herd.mail.receipts import ACCEPTED, REJECTED
+from herd.mail.receipts import ACCEPTED, EXPIRED, REJECTED
 from herd.mail.steps import Step, no_step
 from roles.model import Allowed, Denied, Verdict, require
 
@@ -46,7 +49,10 @@ class Query(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """What a read gives: messages with how often each was handed over before, and changed receipts."""
+    """What a read gives: messages with how often each was handed over before, and changed receipts.
+
+    `expired` are messages that came here and ended undelivered.
+    """
 
     messages: list[Incoming]
     receipts: list[Outgoing]
@@ -54,6 +60,7 @@ class Handed(NamedTuple):
     more: bool
     attachment: Attachment | None = None
     """The one file that was asked for, in place of any message."""
+    expired: tuple[Event, ...] = ()
 
 
 class Delivery(Holding):
@@ -85,7 +92,6 @@ class Delivery(Holding):
         self._judge = judge
         self._hold = hold
         self._announced: dict[int, Hashable] = {}
-        self._reading = asyncio.Lock()
         self._happened = asyncio.Event()
         self._over = False
         self._said: dict[str, str] = {}
@@ -122,13 +128,15 @@ class Delivery(Holding):
         """
         deadline = self._clock.elapsed() + query.wait_ms / 1000
         receipts: dict[str, Outgoing] = {}
+        expired: dict[int, Event] = {}
         while True:
             happened = self._happened  # before looking, so that nothing committed in between is missed
             handed = await self._take(reader, query, person=person)
             receipts.update((row.message_id, row) for row in handed.receipts)
+            expired.update((event.cursor, event) for event in handed.expired)
             left = deadline - self._clock.elapsed()
             if left <= 0 or handed.messages or any(self._is_news(row, query) for row in handed.receipts):
-                return handed._replace(receipts=list(receipts.values()))
+                return handed._replace(receipts=list(receipts.values()), expired=tuple(expired.values()))
             await first_of(happened, self._clock, left)
 
     def said(self, row: Outgoing) -> None:
@@ -153,6 +161,7 @@ class Delivery(Holding):
         room = AnswerRoom()
         rows = await self._mailbox.read(whole.undelivered) or []
         rows = [row for row in rows if review or not self.is_held_back(row.sequence)]
+        rows = [row for row in rows if not self._is_over(row)]
         shown = list(itertools.takewhile(room.takes, rows))
         return shown, await self._mailbox.read(whole.unreadable) or [], len(shown) < len(rows)
 
@@ -212,13 +221,22 @@ class Delivery(Holding):
             changed = await self._told.changed(
                 reader, query.after, message_id=query.reply_to, target=query.sender
             )
-            return Handed(chosen, changed.receipts, changed.cursor, more or changed.more)
+            return Handed(
+                chosen, changed.receipts, changed.cursor, more or changed.more, expired=changed.expired
+            )
 
     async def _take_one(self, reader: Hashable, message_id: str, query: Query) -> Handed:
         with await self._hold():
             rows = await self._mailbox.read(lambda connection: inbox.by_id(connection, message_id)) or []
-            # What was rejected at its delivery is shown to no host.
+            # What was rejected at its delivery, or is over, is shown to no host.
             chosen = [row for row in rows if _asked_for(row, query) and row.receipt.state != REJECTED]
+            over = [row for row in chosen if row.receipt.state == EXPIRED or self._is_over(row)]
+            chosen = [row for row in chosen if row not in over]
+            if over and not chosen:
+                raise UnknownTarget(
+                    f"message {message_id} expired before it was delivered",
+                    hint="Its sender knows; ask for it anew if it still matters.",
+                )
             if chosen and all(row.stripped for row in chosen):
                 raise UnknownTarget(
                     f"message {message_id} is {chosen[0].receipt.state}, and its text is removed by now",
@@ -260,6 +278,9 @@ class Delivery(Holding):
         for row in await self._mailbox.read(inbox.undelivered) or []:
             if not (self._is_free(row, person=person) and _asked_for(row, query)):
                 continue
+            if self._is_over(row):
+                self._news.lapses()
+                continue
             if not isinstance(await self._verdict(row), Allowed):
                 continue
             shown = row if row.parts is None else await self._wholeness.or_none(row)
@@ -281,6 +302,12 @@ class Delivery(Holding):
             if refused is not None:
                 self._news.changed(refused)
         return verdict
+
+    def _is_over(self, row: Incoming) -> bool:
+        """Tell whether a message has waited for longer than it was good for, and no reader holds it."""
+        if row.lifetime_ms is None or row.receipt.state != ACCEPTED or row.sequence in self._holders:
+            return False
+        return is_over(row, Moment.now(self._clock))
 
     def _is_free(self, row: Incoming, *, person: bool) -> bool:
         return self.is_free(row.sequence, row.handovers) or (person and row.sequence not in self._holders)

@@ -12,7 +12,7 @@ from herd.coordinator.own import Own
 from herd.coordinator.thread import Answered, Thread
 from herd.coordinator.turn import Turn
 from herd.core.clock import Clock
-from herd.core.errors import AutomaticReplyLimit, InvalidReply, MessageTooLarge
+from herd.core.errors import AutomaticReplyLimit, InvalidParams, InvalidReply, MessageTooLarge
 from herd.core.identity import derived_message_id
 from herd.core.limits import CONVERSATION_DEPTH, ENVELOPE_BYTES, Limits
 from herd.core.moments import Moment
@@ -37,6 +37,7 @@ class Submission(NamedTuple):
     reply_to: str | None = None
     topic: str | None = None
     no_reply_needed: bool = False
+    expires_in_ms: int | None = None
     call_id: str | None = None
     by_person: bool = False
     files: tuple[str, ...] = ()
@@ -105,11 +106,13 @@ class Drafting:
         """Give what to store.
 
         Raises:
+            InvalidParams: it would be good for longer than a message may be.
             InvalidReply: it answers no message that came from that target.
             AutomaticReplyLimit: other sessions alone have led to it, for too many steps.
             InvalidParams: a file or result cannot be attached as it is.
             MessageTooLarge: it is over its bound.
         """
+        self._require_lifetime(submission.expires_in_ms)
         answered = await self._answered(submission.reply_to, recipient)
         correlation = answered.correlation_id if answered else message_id
         conversation = await self._conversation(message_id, submission, answered)
@@ -133,6 +136,7 @@ class Drafting:
             custody_id=file.custody_id if file else None,
             receipt=Receipt(message_id, recipient.to, None, PENDING, 0),
             instance_id=self._own.instance_id,
+            lifetime_ms=submission.expires_in_ms,
             since=now.text(),
         )
         ids = (message_id, row.recipient, correlation, row.conversation_id, row.reply_to, _CUSTODY)
@@ -157,14 +161,14 @@ class Drafting:
         parts.require_within(self._limits)
         outside = parts if bodies else None
         row = _digested(row, outside)._replace(parts=outside and outside.text())
-        require_fitting(_with_custody(row).envelope())
+        require_fitting(_with_custody(row).envelope(row.lifetime_ms))
         return Draft(row, bodies)
 
     async def _rides_inside(self, row: Outgoing, parts: Parts, size: int, *, repeatable: bool) -> bool:
         if size > self._limits.message_bytes:
             return False
         outside = parts.text() if parts.attachments else None
-        whole = size_of(_with_custody(row._replace(parts=outside)).envelope())
+        whole = size_of(_with_custody(row._replace(parts=outside)).envelope(row.lifetime_ms))
         if repeatable and abs(whole - ENVELOPE_BYTES) <= _VARIES_BYTES:
             # The same call is the same message, and goes as it went: its digest tells how.
             known = await self._mailbox.read(lambda connection: outbox.find(connection, row.message_id))
@@ -176,6 +180,11 @@ class Drafting:
         most = self._limits.mailbox_payload_bytes
         if size > most:
             raise MessageTooLarge(f"the text has {size} bytes, more than mailbox_payload_bytes, {most}")
+
+    def _require_lifetime(self, expires_in_ms: int | None) -> None:
+        most = self._limits.max_expiry_ms
+        if expires_in_ms is not None and expires_in_ms > most:
+            raise InvalidParams(f"expires_in_ms: {expires_in_ms} is more than {most}", field="expires_in_ms")
 
     def _file(self, key: str) -> SessionFile | None:
         found, named = self._turn.found(), ("file", key)

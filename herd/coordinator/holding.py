@@ -3,6 +3,7 @@
 Handing over proves nothing. While a reader still holds a message nobody else is given it.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple
@@ -11,8 +12,10 @@ from herd.coordinator.told import Told
 from herd.coordinator.wholeness import Wholeness
 from herd.core.clock import Clock
 from herd.core.limits import HANDOVERS
+from herd.core.moments import Moment
 from herd.mail import inbox
 from herd.mail.inbox import Incoming
+from herd.mail.lifetimes import left_ms
 from herd.mail.mailbox import Mailbox
 from herd.mail.steps import EVIDENCE_AFTER, EVIDENCE_BEFORE, HANDOVER_AFTER, HANDOVER_BEFORE, Step
 
@@ -26,6 +29,8 @@ class News(NamedTuple):
     """Something waits to be handed over that did not before."""
     handed: Callable[[list[Incoming]], None]
     """These rows have just been handed over."""
+    lapses: Callable[[], None]
+    """A lifetime is over, or may be."""
 
 
 class Holding:
@@ -48,6 +53,9 @@ class Holding:
         self._holders: dict[int, Hashable] = {}
         self._ids: dict[int, str] = {}
         self._review_to = 0
+        self._reading = asyncio.Lock()
+        self._lapsed = False
+        """Whether a reader held something whose lifetime was over at the last look."""
         self._excused: set[int] = set()
         """Rows whose last counted hand-over stands for the next one too, since the host gave that back."""
 
@@ -123,6 +131,29 @@ class Holding:
             await self._mailbox.run(lambda connection: inbox.uncount_handovers(connection, counted))
         self._let_go(held)
 
+    async def end_lapsed(self, now: Moment) -> int | None:
+        """End what came here and is over, unless a reader holds it: its host may have it and yet say so.
+
+        Returns:
+            Milliseconds until the next one is due; None where nothing is.
+        """
+        async with self._reading:  # between the choice of a message and its hand-over it has no holder yet
+            held = set(self._holders)
+
+            def work(connection: sqlite3.Connection) -> tuple[list[Incoming], list[Incoming]]:
+                rows = inbox.mortal(connection)
+                free = [row for row in rows if row.sequence not in held and (left_ms(row, now) or 0) <= 0]
+                ended = [inbox.expire(connection, row.sequence, now.wall_ms) for row in free]
+                return rows, [row for row in ended if row is not None]
+
+            rows, ended = await self._mailbox.read(work) or ([], [])
+        left = [left_ms(row, now) or 0 for row in rows]
+        self._lapsed = any(row.sequence in held and one <= 0 for row, one in zip(rows, left, strict=True))
+        for row in ended:
+            self._settle(row.sequence)
+            self._news.changed(row)
+        return min((one for one in left if one > 0), default=None)
+
     def is_free(self, sequence: int, handovers: int) -> bool:
         """Tell whether a message may be handed over without a person asking."""
         if sequence in self._holders or self.is_held_back(sequence) or self._wholeness.is_damaged(sequence):
@@ -163,6 +194,8 @@ class Holding:
             self._forget(number)
         if numbers:
             self.waits()
+        if numbers and self._lapsed:
+            self._news.lapses()
 
     def _forget(self, number: int) -> None:
         self._holders.pop(number, None)

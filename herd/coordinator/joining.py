@@ -16,8 +16,10 @@ from herd.coordinator.authority import Authority
 from herd.coordinator.carrier import Local, LocalCarrier
 from herd.coordinator.connections import Connections, Peer
 from herd.coordinator.delivery import Delivery
+from herd.coordinator.expiring import Expiring
 from herd.coordinator.health import Health
 from herd.coordinator.holding import News
+from herd.coordinator.journal import Journal
 from herd.coordinator.keeping import Keeping
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.listening import Listening
@@ -137,6 +139,8 @@ class Joined(ABC):
             authority=self.authority,
             mailbox=self.mailbox,
             delivery=self.delivery,
+            expiring=self.expiring,
+            thread=self.thread,
             health=self.health,
             tasks=self.tasks,
             taking=self.taking,
@@ -178,11 +182,12 @@ class Joined(ABC):
         self.mailbox = Mailbox(opening.layout, file, health=self.health.observed, step=step)
         self.rates = Rates(opening.limits)
         self.thread = Thread(opening.limits.automatic_replies)
+        self.journal = Journal(self.mailbox, self.tasks)
         self.delivery = Delivery(
             self.mailbox,
             self.health,
             self._judged,
-            News(self.row_changed, self._waits, self._handed),
+            News(self.row_changed, self._waits, self._handed, self._lapses),
             hold=self.authority.hold,
             clock=clock,
             step=step,
@@ -258,6 +263,7 @@ class Joined(ABC):
             self.thread,
             Attaching(self.mailbox, opening.limits, self.folder),
             evidenced=self.delivery.settled,
+            mortal=self._lapses,
             limits=opening.limits,
             clock=opening.clock,
             step=opening.step,
@@ -265,12 +271,25 @@ class Joined(ABC):
         self.asking = Asking(
             self.mailbox, self.carrier, self.routes, recorded=self.learnt, clock=opening.clock
         )
+        self.expiring = Expiring(
+            self.mailbox,
+            self.delivery.end_lapsed,
+            self.asking.expire,
+            self.tasks,
+            clock=opening.clock,
+            waits=self.waiting.begin,
+            jitter=opening.jitter,
+        )
+
+    def _lapses(self) -> None:
+        self.expiring.look()
 
     async def _bodies_of(self, row: Outgoing) -> Bodies | None:
         return await self.mailbox.run(lambda connection: outbox.bodies_of(connection, row))
 
     def _waits(self) -> None:
         self.records.changed()
+        self.journal.happened()
         self.undrained.waits()
         self.attention.look()
 

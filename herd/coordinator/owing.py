@@ -13,9 +13,9 @@ from herd.core.backoff import pause_ms
 from herd.core.clock import Clock, first_of
 from herd.core.errors import HerdError
 from herd.core.refusals import refusal_of
-from herd.mail import inbox
-from herd.mail.inbox import Incoming
+from herd.mail import inbox, pushes
 from herd.mail.mailbox import Mailbox
+from herd.mail.pushes import Owed
 from herd.mail.reach import Reach
 from herd.mail.receipts import ACCEPTED
 from herd.mail.steps import OFFER_AFTER, OFFER_BEFORE, Step, no_step
@@ -122,15 +122,15 @@ class Owing:
         contact = key in self._in_contact
         self._in_contact.discard(key)
         try:
-            rows = await self._mailbox.read(lambda connection: inbox.owed(connection, key)) or []
+            all_owed = await self._mailbox.read(lambda connection: pushes.owed(connection, key)) or []
         except HerdError:
             return True  # our own mailbox cannot be read; see `start`
         try:
-            due = [row for row in rows if contact or row.receipt.state != ACCEPTED]
+            due = [owed for owed in all_owed if contact or owed.receipt.state != ACCEPTED]
             if due:
                 reach = await self._reach(key)
-                for row in due:
-                    await self._offer(reach, row)
+                for owed in due:
+                    await self._offer(reach, owed)
         except HerdError as refusal:
             return not refusal.may_pass
         except OSError as fault:
@@ -139,10 +139,10 @@ class Owing:
             return False
         return True
 
-    async def _offer(self, reach: Reach, row: Incoming) -> None:
+    async def _offer(self, reach: Reach, owed: Owed) -> None:
         self._step(OFFER_BEFORE)
         try:
-            await reach.offer(row.receipt._replace(custody_id=self._mailbox.custody_id), row.digest)
+            await reach.offer(owed.receipt._replace(custody_id=self._mailbox.custody_id), owed.row.digest)
         except HerdError as refusal:
             if refusal.may_pass:
                 raise
@@ -150,6 +150,6 @@ class Owing:
         self._step(OFFER_AFTER)
 
         def work(connection: sqlite3.Connection) -> None:
-            inbox.settle(connection, row.sequence, row.receipt.cursor)
+            pushes.settle(connection, owed)
 
         await self._mailbox.run(work)

@@ -6,17 +6,20 @@ method's own. The sender of a message is the caller's record and nothing that th
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
 from herd.coordinator.connections import Connections, Peer, is_same, peer_on_record
 from herd.coordinator.delivery import Delivery
+from herd.coordinator.expiring import Expiring
 from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.own import Own, party_of, sender_of
 from herd.coordinator.taking import Taking, lane
 from herd.coordinator.tasks import Tasks
+from herd.coordinator.thread import Thread
 from herd.core.clock import Clock
 from herd.core.errors import (
     AuthenticationFailed,
@@ -32,9 +35,9 @@ from herd.core.errors import (
 from herd.core.identity import is_peer_id
 from herd.core.limits import Limits
 from herd.core.paths import Layout
-from herd.mail import inbox, outbox
+from herd.mail import inbox, outbox, pushes
 from herd.mail.body_wire import read_piece
-from herd.mail.inbox import Sender
+from herd.mail.inbox import Incoming, Sender
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.rates import Rates
@@ -53,6 +56,10 @@ from herd.rpc.handshake import Identity, NonceMemory, ServerHandshake
 _log = logging.getLogger("herd.coordinator.peers")
 
 
+_Answer = Callable[[sqlite3.Connection, str, str, str, str | None], Incoming]
+"""Answers a question about a message, by its sender's key, its id, its recipient and its digest."""
+
+
 class Inner(NamedTuple):
     """The parts of a coordinator that answer peers."""
 
@@ -65,6 +72,8 @@ class Inner(NamedTuple):
     authority: Authority
     mailbox: Mailbox
     delivery: Delivery
+    expiring: Expiring
+    thread: Thread
     health: Health
     tasks: Tasks
     taking: Lanes
@@ -98,6 +107,7 @@ class PeerHandler:
             "peer.sendMany": self._send_many,
             "peer.body": self._body,
             "peer.status": self._status,
+            "peer.subscribe": self._subscribe,
             "peer.receipt": self._receipt,
         }
         self._handshake = ServerHandshake(
@@ -222,11 +232,18 @@ class PeerHandler:
         self._inner.health.require()
 
     async def _status(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+        return await self._asked(inbox.asked, caller, params)
+
+    async def _subscribe(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+        # What changes behind this commit is owed to the caller, whether or not this answer has left by then.
+        return {"subscribed": True, "receipt": await self._asked(pushes.subscribe, caller, params)}
+
+    async def _asked(self, answer: _Answer, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
         question = checked_status(params)
         sender = sender_of(caller)
         async with self._inner.taking.lane(lane(sender, question.message_id)):
             row = await self._inner.mailbox.read(
-                lambda connection: inbox.same(
+                lambda connection: answer(
                     connection, sender.key, question.message_id, question.to, question.digest
                 )
             )
@@ -236,8 +253,9 @@ class PeerHandler:
 
     async def _receipt(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
         receipt, digest = checked_offer(params)
+        now = self._inner.clock.wall_ms()
         row = await self._inner.mailbox.read(
-            lambda connection: outbox.record_receipt(connection, receipt, caller.key, digest)
+            lambda connection: outbox.record_receipt(connection, receipt, caller.key, digest, now_ms=now)
         )
         if row is None:
             raise ScopeDenied(f"message {receipt.message_id} was not sent by this session")

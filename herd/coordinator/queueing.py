@@ -6,6 +6,7 @@ from typing import NamedTuple
 from herd.coordinator.drafting import Draft
 from herd.core.limits import Limits
 from herd.mail import inbox, outbox
+from herd.mail.conversations import require_budget
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
 
@@ -18,12 +19,24 @@ class Queued(NamedTuple):
     evidenced: list[Incoming]
 
 
-def queue(connection: sqlite3.Connection, draft: Draft, limits: Limits, now_ms: int) -> Queued:
+def queue(
+    connection: sqlite3.Connection, draft: Draft, limits: Limits, now_ms: int, *, automatic: bool = False
+) -> Queued:
     """Store a draft as pending; what it answers becomes delivered, since who names a message's id has it.
 
+    Args:
+        connection: The sender's mailbox.
+        draft: What is to be sent.
+        limits: The bounds in force.
+        now_ms: When.
+        automatic: Whether it is sent without a person, and so counted in its exchange.
+
     Raises:
+        AutomaticReplyLimit: they have been sent and received already, and this one is new.
         MessageIdConflict, QueueFull: see `herd.mail.outbox.enqueued`.
     """
+    if automatic and outbox.find(connection, draft.row.message_id) is None:
+        require_budget(connection, draft.row.correlation_id, limits.automatic_replies)
     row, new = outbox.enqueued(connection, draft.row, limits, draft.bodies)
     return Queued(row, new, _confirmed_by(connection, draft.row, now_ms))
 

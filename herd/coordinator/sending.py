@@ -72,9 +72,10 @@ class Sending:
         carrier: Told which messages no attempt has begun for.
         routes: Has what was queued carried.
         evidenced: Told the received rows of which a reply is the evidence that the host has them.
-        limits: The bounds in force.
+        mortal: Told that a message with a lifetime is queued.
         thread: The session's place in its conversations.
         attaching: Gives what `files` attach.
+        limits: The bounds in force.
         clock: Says when.
         step: The fault-test seam.
     """
@@ -94,6 +95,7 @@ class Sending:
         limits: Limits,
         *,
         evidenced: Callable[[list[Incoming]], None],
+        mortal: Callable[[], None],
         clock: Clock,
         step: Step = no_step,
     ) -> None:
@@ -106,6 +108,8 @@ class Sending:
         self._carrier = carrier
         self._routes = routes
         self._evidenced = evidenced
+        self._mortal = mortal
+        self._thread = thread
         self._limits = limits
         self._clock = clock
         self._step = step
@@ -199,10 +203,11 @@ class Sending:
         leave a committed row that no route knows of.
         """
         now = self._clock.wall_ms()
+        automatic = self._thread.driven and draft.row.depth > 0
         self._require_allowed(draft.row.recipient_key, hold)
         self._step(OUTBOX_BEFORE)
         return await self._mailbox.begin(
-            lambda connection: queue(connection, draft, self._limits, now),
+            lambda connection: queue(connection, draft, self._limits, now, automatic=automatic),
             lambda result: self._committed(result, hold),
         )
 
@@ -219,6 +224,8 @@ class Sending:
         row = queued.row
         if queued.new:
             self._carrier.begin(row.message_id)
+            if row.lifetime_ms is not None:
+                self._mortal()
         self._evidenced(queued.evidenced)
         if row.receipt.state == PENDING and (queued.new or not self._routes.has(row)):
             self._routes.add(row)

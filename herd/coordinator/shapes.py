@@ -10,6 +10,7 @@ from herd.core.clock import shown_time
 from herd.core.errors import HerdError
 from herd.core.identity import TERMINAL
 from herd.core.limits import READ_BYTES
+from herd.mail.events import Event
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
 from herd.mail.parts import Part, Parts
@@ -65,6 +66,17 @@ def shape_receipt(row: Outgoing) -> dict[str, Any]:
         "status": receipt.state,
         **{name: value for name, value in optional.items() if value is not None},
     }
+
+
+def shape_event(event: Event) -> dict[str, Any]:
+    """Give an entry of the journal as `peer_update` carries it."""
+    shape = {**event._asdict(), "cursor": str(event.cursor), "at": shown_time(event.at)}
+    return {name: value for name, value in shape.items() if value is not None}
+
+
+def shape_expired(event: Event) -> dict[str, Any]:
+    """Give a message that expired here before it was delivered, as `peer_messages` tells it."""
+    return {"message_id": event.message_id, "from": event.target, "at": shown_time(event.at)}
 
 
 def shape_status(

@@ -1,10 +1,12 @@
-"""`session.subscribe`: one connection that is told whenever mail waits."""
+"""`session.subscribe`: one connection that is told whenever mail waits, and of each event if it asks."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from herd.coordinator.attention import Arrival
+from herd.coordinator.shapes import shape_event
 from herd.core.errors import HerdError, InvalidParams
+from herd.mail.events import Event
 from herd.mail.header import NOTICE
 from herd.rpc.connection import Connection
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
     from herd.coordinator.coordinator import Coordinator
 
 PEER_UPDATE = "peer_update"
-"""The notification: `unread`, a count, and `wake`, whether an idle session may be woken now by the notice.
+"""The notification: `unread`, a count, and `wake`, whether an idle session may be woken now by the notice; or
+`event`, an entry of the journal, where events were asked for.
 
 Where some wait until a person lets them through, `held_back` counts those.
 """
@@ -24,16 +27,28 @@ class Subscription:
     """At most one at a time; a new one takes the place of the one before."""
 
     def __init__(self) -> None:
-        self._stop: Callable[[], None] | None = None
+        self._stops: list[Callable[[], None]] = []
 
-    def begin(self, coordinator: "Coordinator", connection: Connection | None) -> dict[str, Any]:
+    async def begin(
+        self, coordinator: "Coordinator", connection: Connection | None, *, events: bool, after: int | None
+    ) -> dict[str, Any]:
         """Tell the connection of that session's mail from now on, and of what waits already.
 
+        Args:
+            coordinator: Coordinates the session.
+            connection: Whom to tell.
+            events: Whether it is told each event of the journal, too.
+            after: From which cursor on; what happens from now on where None.
+
         Returns:
-            The words by which an idle session is woken.
+            The words by which an idle session is woken, and with `events` the cursor from which it is told.
+
+        Raises:
+            InvalidParams: there is nobody to tell, or `after` is past the last event.
         """
         if connection is None:
             raise InvalidParams("a subscription needs a connection that can be notified")
+        told_from = await coordinator.journal.cursor(after) if events else None
         self.end()
 
         async def notify(arrival: Arrival) -> None:
@@ -43,14 +58,20 @@ class Subscription:
         def listener(arrival: Arrival) -> None:
             coordinator.tasks.create_task(notify(arrival))
 
-        self._stop = coordinator.attention.listen(listener)
-        return {"notice": NOTICE}
+        async def tell(event: Event) -> None:
+            await connection.notify(PEER_UPDATE, {"event": shape_event(event)})
+
+        self._stops.append(coordinator.attention.listen(listener))
+        if told_from is None:
+            return {"notice": NOTICE}
+        self._stops.append(coordinator.journal.follow(told_from, tell))
+        return {"notice": NOTICE, "cursor": str(told_from)}
 
     def end(self) -> None:
         """Tell nothing any more."""
-        if self._stop is not None:
-            self._stop()
-            self._stop = None
+        stops, self._stops = self._stops, []
+        for stop in stops:
+            stop()
 
 
 def _told(arrival: Arrival) -> dict[str, Any]:

@@ -66,10 +66,11 @@ class Taking:
         """
         # Before anything is waited for: a status asked behind this may not be answered in front of it, or a
         # sender takes back what is accepted a moment later.
+        came = Moment.now(self._inner.clock)
         lanes = [lane(sender, envelope.message_id) for envelope in envelopes]
         await self._inner.taking.enter(*lanes)
         try:
-            taken = await self._begun(envelopes, sender, party, lanes, several=several)
+            taken = await self._begun(envelopes, sender, party, lanes, came, several=several)
         except BaseException:
             self._inner.taking.leave(*lanes)
             raise
@@ -103,6 +104,7 @@ class Taking:
         sender: Sender,
         party: Party,
         lanes: Sequence[str],
+        came: Moment,
         *,
         several: bool,
     ) -> "asyncio.Future[Together]":
@@ -116,6 +118,8 @@ class Taking:
 
         def committed(result: Callable[[], _Committed]) -> Together:
             together = self._committed(result, hold, lanes, several=several)
+            if any(envelope.expires_in_ms is not None for envelope in envelopes):
+                inner.expiring.look()
             if closed is not None and not together.receipts:
                 raise closed
             return together
@@ -127,7 +131,7 @@ class Taking:
                 inner.step(SEVERAL_TAKEN_BEFORE)
             else:
                 inner.step(INBOX_BEFORE)
-            return await inner.mailbox.begin(self._acceptance(envelopes, sender, closed), committed)
+            return await inner.mailbox.begin(self._acceptance(envelopes, sender, closed, came), committed)
         except BaseException:
             hold.release()
             raise
@@ -168,15 +172,23 @@ class Taking:
         return taken.told()
 
     def _acceptance(
-        self, envelopes: Sequence[Envelope], sender: Sender, closed: HerdError | None
+        self, envelopes: Sequence[Envelope], sender: Sender, closed: HerdError | None, came: Moment
     ) -> Callable[[sqlite3.Connection], _Committed]:
         inner = self._inner
         now = Moment.now(inner.clock)
         bodies = self._bodies(envelopes[0], sender) if len(envelopes) == 1 else None
 
         def work(connection: sqlite3.Connection) -> _Committed:
-            custody_id = inner.mailbox.custody_id or ""
-            admission = Admission(custody_id, inner.limits, now, inner.own.instance_id, inner.rates, closed)
+            admission = Admission(
+                inner.mailbox.custody_id or "",
+                inner.limits,
+                now,
+                inner.own.instance_id,
+                inner.rates,
+                closed,
+                came=came,
+                driven=inner.thread.driven,
+            )
             taken = accept_in_order(connection, envelopes, sender, admission, bodies)
             answered = [
                 outbox.find(connection, envelope.reply_to)

@@ -9,17 +9,22 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from herd.core.limits import RECEIPTS_IN_ONE_READ, RECEIPTS_SEEN
-from herd.mail import counter, outbox
+from herd.mail import counter, events, outbox
+from herd.mail.events import Event
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 
 
 class Changed(NamedTuple):
-    """Some receipts in the order of their changes, the cursor behind them, and whether there are more."""
+    """Some receipts in the order of their changes, the cursor behind them, and whether there are more.
+
+    `expired` are messages that came here and ended undelivered.
+    """
 
     receipts: list[Outgoing]
     cursor: int
     more: bool
+    expired: tuple[Event, ...] = ()
 
 
 class Told:
@@ -44,26 +49,37 @@ class Told:
             after: Only those behind this cursor; None for those not told yet.
             message_id: Only those of this message; then nothing counts as told, since others may be left out.
             target: Only those of messages to this target; the same holds.
+
+        Raises:
+            InvalidParams: `after` is past the last event.
         """
         narrowed = (message_id, target) != (None, None)
         await self.told(reader)  # it asks again, so it has what it was given before
 
         def look(connection: sqlite3.Connection) -> Changed:
-            start = counter.told(connection) if after is None else after
+            start = counter.told(connection) if after is None else events.require_cursor(connection, after)
             rows = outbox.changed_after(connection, start, RECEIPTS_IN_ONE_READ)
-            more = len(rows) == RECEIPTS_IN_ONE_READ
-            cursor = rows[-1].receipt.cursor if more else counter.last_cursor(connection)
+            over = [] if narrowed else events.expired_after(connection, start, RECEIPTS_IN_ONE_READ)
+            more = RECEIPTS_IN_ONE_READ in {len(rows), len(over)}
+            ends = [rows[-1].receipt.cursor] if len(rows) == RECEIPTS_IN_ONE_READ else []
+            ends += [over[-1].cursor] if len(over) == RECEIPTS_IN_ONE_READ else []
+            cursor = min(ends, default=counter.last_cursor(connection))
             wanted = [
                 row
                 for row in rows
                 if message_id in {None, row.message_id} and target in {None, row.recipient}
+                if row.receipt.cursor <= cursor
             ]
-            return Changed(wanted, cursor, more)
+            return Changed(wanted, cursor, more, tuple(one for one in over if one.cursor <= cursor))
 
-        changed = await self._mailbox.read(look) or Changed([], 0, more=False)
+        changed = await self._mailbox.read(look)
+        if changed is None:
+            if after:
+                raise events.past_the_last(after, 0)
+            changed = Changed([], 0, more=False)
         if narrowed:
             return changed if after is not None else self._not_yet_seen(changed)
-        if changed.receipts:
+        if changed.receipts or changed.expired:
             self._given[reader] = changed.cursor
         return changed
 

@@ -172,6 +172,15 @@ class DeliveryUnknown(HerdError):
     hint = _ASK_STATUS
 
 
+class MessageExpired(HerdError):
+    """The lifetime that a message's sender set is over; it goes to no mailbox any more."""
+
+    code = "MESSAGE_EXPIRED"
+    exit_status = MAY_PASS
+    may_pass = True
+    hint = "Look at its status; if it is `expired` and still matters, send it anew."
+
+
 class ControllerUnavailable(HerdError):
     """The resource's controller is proven gone, and its decision is needed."""
 

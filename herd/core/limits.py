@@ -177,6 +177,13 @@ WAKE_OPEN_S = 60
 WAKES_COUNTED_S = 3_600
 """Seconds over which wakes are counted against `wakes_per_hour`."""
 
+LIFETIME_LOOK_S = 60
+"""Seconds after which a running lifetime is looked at again, since a sleep stands still while the machine is
+suspended."""
+
+EVENTS_IN_ONE_LOOK = 32
+"""Number of events read from the journal at once, to be told one by one."""
+
 UNDRAINED_S = 300
 """Seconds an accepted message waits for its host before the session is shown as undrained."""
 

@@ -9,17 +9,29 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from herd.core.errors import CustodyChanged, HerdError, MessageIdConflict, QueueFull
+from herd.core.errors import (
+    CustodyChanged,
+    HerdError,
+    InvalidParams,
+    MessageExpired,
+    MessageIdConflict,
+    QueueFull,
+    ScopeDenied,
+    UnknownTarget,
+)
 from herd.core.limits import HANDOVERS, RETRY_WHEN_FULL_MS, Limits
 from herd.core.moments import Moment
 from herd.mail import bodies as rows_of_bodies
-from herd.mail import results, shown
+from herd.mail import events, results, shown
 from herd.mail.bodies import RECEIVED
-from herd.mail.conversations import reply_came
+from herd.mail.conversations import reply_came, require_budget, require_original
 from herd.mail.counter import next_cursor
+from herd.mail.events import MESSAGE, Event
+from herd.mail.lifetimes import is_over
 from herd.mail.parts import Bodies, Parts, require_taken
+from herd.mail.pushing import push
 from herd.mail.rates import Rates
-from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, Receipt, advanced
+from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, REJECTED, Receipt, advanced
 from herd.mail.shown import Shown
 from herd.mail.storage import require_room
 from herd.mail.wire import Envelope, as_json, digest_of
@@ -105,6 +117,8 @@ class Admission(NamedTuple):
         rates: What each sender may still hand in; None to tell it from the inbox alone.
         closed: Why nothing new is taken, for good; None where it is. What came before is answered: a refusal
             now would say of a message in custody that it is in none.
+        came: When the request came in; None for the moment that is `now`.
+        driven: Whether mail can make this session act, so that what came without a person is counted.
     """
 
     custody_id: str
@@ -113,6 +127,8 @@ class Admission(NamedTuple):
     instance_id: str | None = None
     rates: Rates | None = None
     closed: HerdError | None = None
+    came: Moment | None = None
+    driven: bool = False
 
 
 class Acceptance(NamedTuple):
@@ -143,6 +159,10 @@ def accept(
         InvalidParams, MessageTooLarge: they are no text, or more than this session takes.
         CustodyChanged: the message may have reached another mailbox than this one.
         MessageIdConflict: the id is known from this sender with other content.
+        InvalidParams: its lifetime is longer than a message may be good for here.
+        MessageExpired: its lifetime ran out on the way.
+        InvalidReply: this session has sent no such message as it answers to that sender.
+        AutomaticReplyLimit: its exchange has had its messages without a person.
         QueueFull: too many messages wait to be delivered, or the mailbox takes up too much; a duplicate is
             answered all the same.
         RateLimited: the sender hands in too many at once; a duplicate costs it nothing.
@@ -157,20 +177,17 @@ def accept(
         if known.digest != digest:
             raise MessageIdConflict(f"message {envelope.message_id} was accepted before with other content")
         return Acceptance(known.receipt._replace(custody_id=custody_id), new=False)
-    if admission.closed is not None:
-        raise admission.closed
     outside = envelope.parts
-    if outside is not None:
-        require_taken(outside, bodies, admission.limits)
-    require_place(connection, admission.limits, len((envelope.content or "").encode()), outside)
-    # Behind all other checks, since the rate counts what is taken.
-    rates = Rates(admission.limits) if admission.rates is None else admission.rates
-    rates.take(connection, sender.key, admission.now)
+    lifetime_ms = _admitted(connection, envelope, sender, admission, bodies)
     cursor = next_cursor(connection)
-    sequence = _insert(connection, envelope, sender, digest, cursor, admission)
+    sequence = _insert(connection, envelope, sender, digest, cursor, lifetime_ms, admission)
     if outside is not None and bodies is not None:
         rows_of_bodies.keep(connection, RECEIVED, sequence, bodies.data)
         results.bind(connection, sequence, outside)
+    events.note(
+        connection,
+        Event(cursor, MESSAGE, envelope.message_id, sender.target, ACCEPTED, envelope.correlation_id, now_ms),
+    )
     if envelope.reply_to is not None:
         reply_came(connection, envelope.reply_to, sender.key, envelope.correlation_id, now_ms)
     # Whoever wrote to a session may be answered by it, now and after a restart. When it was shown last is of
@@ -213,16 +230,23 @@ def find(connection: sqlite3.Connection, sender_key: str, message_id: str, to: s
     return None if row is None else _incoming(row)
 
 
-def same(
+def asked(
     connection: sqlite3.Connection, sender_key: str, message_id: str, to: str, digest: str | None
-) -> Incoming | None:
-    """Give a row as `find` does, for a sender that says what it sent.
+) -> Incoming:
+    """Give the row that a sender asks after: a message that it sent itself, to this very recipient.
 
     Raises:
-        MessageIdConflict: the id is known from this sender with other content.
+        ScopeDenied: the message is somebody else's, or it was not sent to that recipient.
+        UnknownTarget: no message of that id was ever here.
+        MessageIdConflict: the one of that id has other content than what the sender says it sent.
     """
     row = find(connection, sender_key, message_id, to)
-    if row is not None and digest not in {None, row.digest}:
+    if row is None:
+        known = "SELECT 1 FROM inbox WHERE message_id = :id UNION SELECT 1 FROM outbox WHERE message_id = :id"
+        if connection.execute(known, {"id": message_id}).fetchone():
+            raise ScopeDenied(f"message {message_id} is not one that you sent to that recipient")
+        raise UnknownTarget(f"message {message_id} of yours has not come here")
+    if digest not in {None, row.digest}:
         raise MessageIdConflict(f"message {message_id} was accepted before with other content")
     return row
 
@@ -302,6 +326,26 @@ def refuse(connection: sqlite3.Connection, sequence: int, code: str, now_ms: int
     return _advance(connection, sequence, REJECTED, now_ms, outcome=code)
 
 
+def expire(connection: sqlite3.Connection, sequence: int, now_ms: int) -> Incoming | None:
+    """End an accepted message whose lifetime is over; when it was accepted stays known."""
+    return _advance(connection, sequence, EXPIRED, now_ms)
+
+
+def mortal(connection: sqlite3.Connection) -> list[Incoming]:
+    """Give the accepted, undelivered messages that are not good for ever, in the order of acceptance."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM inbox WHERE state = 'accepted' AND lifetime_ms IS NOT NULL ORDER BY sequence"
+    )
+    return [row for row in map(_read, rows) if row is not None]
+
+
+def expire_due(connection: sqlite3.Connection, now: Moment) -> None:
+    """End every message whose lifetime is over, where nobody can be holding one: on a visit."""
+    for row in mortal(connection):
+        if is_over(row, now):
+            expire(connection, row.sequence, now.wall_ms)
+
+
 def owed(connection: sqlite3.Connection, sender_key: str | None = None) -> list[Incoming]:
     """Give the rows whose receipt the sender has not confirmed yet, of one sender or of all."""
     condition, values = ("AND sender_key = ?", (sender_key,)) if sender_key is not None else ("", ())
@@ -330,14 +374,15 @@ def _insert(
     sender: Sender,
     digest: str,
     cursor: int,
+    lifetime_ms: int | None,
     admission: Admission,
 ) -> int:
     parts = envelope.parts
     inserted = connection.execute(
         "INSERT INTO inbox (sender_key, message_id, recipient, digest, sender, content, topic, reply_to,"
         " correlation_id, conversation_id, depth, no_reply_needed, created_at, state, cursor, accepted_at,"
-        " instance_id, since, parts)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " instance_id, lifetime_ms, since, parts, entered)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             sender.key,
             envelope.message_id,
@@ -356,11 +401,53 @@ def _insert(
             cursor,
             admission.now.wall_ms,
             admission.instance_id,
+            lifetime_ms,
             admission.now.text(),
             None if parts is None else parts.text(),
+            cursor,
         ),
     )
     return inserted.lastrowid or 0
+
+
+def _admitted(
+    connection: sqlite3.Connection,
+    envelope: Envelope,
+    sender: Sender,
+    admission: Admission,
+    bodies: Bodies | None,
+) -> int | None:
+    """Make every check of a new message that needs this mailbox; gives what it has left of its lifetime."""
+    if admission.closed is not None:
+        raise admission.closed
+    lifetime_ms = _lifetime(envelope, admission)
+    if envelope.reply_to is not None:
+        require_original(connection, envelope.reply_to, sender.key, envelope.correlation_id)
+    if admission.driven and envelope.conversation.depth:
+        require_budget(connection, envelope.correlation_id, admission.limits.automatic_replies)
+    outside = envelope.parts
+    if outside is not None:
+        require_taken(outside, bodies, admission.limits)
+    require_place(connection, admission.limits, len((envelope.content or "").encode()), outside)
+    # Behind all other checks, since the rate counts what is taken.
+    rates = Rates(admission.limits) if admission.rates is None else admission.rates
+    rates.take(connection, sender.key, admission.now)
+    return lifetime_ms
+
+
+def _lifetime(envelope: Envelope, admission: Admission) -> int | None:
+    """Give what a message has left now; what it waited for here since it came counts already."""
+    told = envelope.expires_in_ms
+    if told is None:
+        return None
+    if told > admission.limits.max_expiry_ms:
+        raise InvalidParams(
+            f"expiresInMs: {told} is more than {admission.limits.max_expiry_ms}", field="expiresInMs"
+        )
+    left = told - (admission.now.since(admission.came) if admission.came else 0)
+    if left <= 0:
+        raise MessageExpired(f"the lifetime of message {envelope.message_id} ran out on the way")
+    return left
 
 
 def _advance(
@@ -385,6 +472,10 @@ def _advance(
         " outcome = ?, evidence = coalesce(?, evidence), owed = 1 WHERE sequence = ?",
         (*receipt[3:], evidence, sequence),
     )
+    push(connection, sequence)
+    if state in {REJECTED, EXPIRED}:  # what is delivered, its host knows already
+        ended = (row.message_id, row.sender.target, state, row.correlation_id, now_ms, outcome)
+        events.note(connection, Event(receipt.cursor, MESSAGE, *ended))
     return row._replace(receipt=receipt, owed=True, evidence=evidence or row.evidence)
 
 

@@ -19,12 +19,14 @@ from herd.core.errors import (
 )
 from herd.core.limits import DEFAULT_LIMITS, Limits
 from herd.mail import bodies as rows_of_bodies
+from herd.mail import events
 from herd.mail.bodies import SENT
 from herd.mail.body_wire import described_in
 from herd.mail.conversations import reply_was_accepted
 from herd.mail.counter import next_cursor
+from herd.mail.events import RECEIPT, Event
 from herd.mail.parts import Bodies, Parts, stored_bytes
-from herd.mail.receipts import PENDING, REJECTED, Receipt, advanced, merged
+from herd.mail.receipts import EXPIRED, PENDING, REJECTED, Receipt, advanced, merged
 from herd.mail.storage import require_room
 from herd.mail.wire import Conversation, Envelope, Sender, as_json
 
@@ -68,8 +70,11 @@ class Outgoing(NamedTuple):
         """What orders this message among others: its exact recipient."""
         return self.recipient
 
-    def envelope(self) -> Envelope:
-        """Give what travels; the same at every attempt but for the custody id once it is known.
+    def envelope(self, left_ms: int | None = None) -> Envelope:
+        """Give what travels; the same at every attempt but for the custody id, once it is known.
+
+        Args:
+            left_ms: Milliseconds that it has left when it is sent; None where it is good for ever.
 
         Raises:
             RecoveryRequired: what is stored of its text and files is damaged.
@@ -89,6 +94,7 @@ class Outgoing(NamedTuple):
             correlation_id=self.correlation_id,
             conversation=Conversation.model_construct(id=self.conversation_id, depth=self.depth),
             no_reply_needed=self.no_reply_needed,
+            expires_in_ms=left_ms,
             **outside,
         )
 
@@ -138,36 +144,11 @@ def enqueued(
         connection, limits, len(row.content.encode()) + stored_bytes(map(len, (bodies or {}).values()))
     )
     cursor = next_cursor(connection)
-    values = (
-        row.message_id,
-        row.recipient,
-        row.recipient_key,
-        row.digest,
-        as_json(row.sender),
-        row.content,
-        row.topic,
-        row.reply_to,
-        row.correlation_id,
-        row.conversation_id,
-        row.depth,
-        int(row.no_reply_needed),
-        row.created_at,
-        row.custody_id,
-        PENDING,
-        cursor,
-        *row[16:],
-    )
-    inserted = connection.execute(
-        "INSERT INTO outbox (message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
-        " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor,"
-        " run, instance_id, lifetime_ms, since, parts)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        values,
-    )
+    position = _insert(connection, row, cursor)
     if bodies:
-        rows_of_bodies.keep(connection, SENT, inserted.lastrowid or 0, bodies)
+        rows_of_bodies.keep(connection, SENT, position, bodies)
     receipt = Receipt(row.message_id, row.recipient, row.custody_id, PENDING, cursor)
-    return Enqueued(row._replace(position=inserted.lastrowid or 0, receipt=receipt), new=True)
+    return Enqueued(row._replace(position=position, receipt=receipt), new=True)
 
 
 def find(connection: sqlite3.Connection, message_id: str) -> Outgoing | None:
@@ -212,8 +193,22 @@ def bodies_of(connection: sqlite3.Connection, row: Outgoing) -> Bodies | None:
     return Bodies(parts, data)
 
 
+def mortal(connection: sqlite3.Connection) -> list[Outgoing]:
+    """Give the pending rows that are not good for ever, in the order of sending."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM outbox WHERE state = 'pending' AND lifetime_ms IS NOT NULL"
+        " AND state IN ('pending', 'accepted') ORDER BY position"  # as in `pending`
+    )
+    return [_outgoing(row) for row in rows]
+
+
 def record_receipt(
-    connection: sqlite3.Connection, receipt: Receipt, recipient_key: str, digest: str | None = None
+    connection: sqlite3.Connection,
+    receipt: Receipt,
+    recipient_key: str,
+    digest: str | None = None,
+    *,
+    now_ms: int,
 ) -> Outgoing:
     """Learn a receipt from the session that is the message's recipient.
 
@@ -222,6 +217,7 @@ def record_receipt(
         receipt: What was told.
         recipient_key: Who told it.
         digest: The content digest of the message that it is about, where that was told.
+        now_ms: When, on this machine.
 
     Raises:
         ScopeDenied: no message of that id was sent to that session.
@@ -236,7 +232,7 @@ def record_receipt(
         )
     if digest not in {None, row.digest}:
         raise MessageIdConflict(f"the receipt is about other content than message {row.message_id} has now")
-    learnt = _store(connection, row, merged(row.receipt, receipt))
+    learnt = _store(connection, row, merged(row.receipt, receipt), now_ms)
     if learnt is not row and row.reply_to is not None and learnt.receipt.accepted_at is not None:
         reply_was_accepted(connection, row.reply_to, row.recipient_key, learnt.receipt.accepted_at)
     return learnt
@@ -262,7 +258,15 @@ def reject(connection: sqlite3.Connection, message_id: str, code: str, now_ms: i
     row = required(connection, message_id)
     if row.receipt.state != PENDING:
         return row  # what a mailbox has accepted, no refusal of a later attempt can undo
-    return _store(connection, row, advanced(row.receipt, REJECTED, now_ms, code))
+    return _store(connection, row, advanced(row.receipt, REJECTED, now_ms, code), now_ms)
+
+
+def expire(connection: sqlite3.Connection, message_id: str, now_ms: int) -> Outgoing:
+    """End a message whose lifetime is over and that no mailbox has, unless more is known of it already."""
+    row = required(connection, message_id)
+    if row.receipt.state != PENDING:
+        return row
+    return _store(connection, row, advanced(row.receipt, EXPIRED, now_ms), now_ms)
 
 
 def changed_after(connection: sqlite3.Connection, cursor: int, limit: int) -> list[Outgoing]:
@@ -289,7 +293,38 @@ def require_reply(connection: sqlite3.Connection, message_id: str, sender_key: s
     return str(row[0]), str(row[1]), int(row[2])
 
 
-def _store(connection: sqlite3.Connection, row: Outgoing, receipt: Receipt) -> Outgoing:
+def _insert(connection: sqlite3.Connection, row: Outgoing, cursor: int) -> int:
+    values = (
+        row.message_id,
+        row.recipient,
+        row.recipient_key,
+        row.digest,
+        as_json(row.sender),
+        row.content,
+        row.topic,
+        row.reply_to,
+        row.correlation_id,
+        row.conversation_id,
+        row.depth,
+        int(row.no_reply_needed),
+        row.created_at,
+        row.custody_id,
+        PENDING,
+        cursor,
+        *row[16:],
+        cursor,
+    )
+    inserted = connection.execute(
+        "INSERT INTO outbox (message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
+        " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor,"
+        " run, instance_id, lifetime_ms, since, parts, entered)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        values,
+    )
+    return inserted.lastrowid or 0
+
+
+def _store(connection: sqlite3.Connection, row: Outgoing, receipt: Receipt, now_ms: int) -> Outgoing:
     if receipt == row.receipt:
         return row
     receipt = receipt._replace(cursor=next_cursor(connection))
@@ -300,6 +335,8 @@ def _store(connection: sqlite3.Connection, row: Outgoing, receipt: Receipt) -> O
     )
     if row.parts is not None:
         rows_of_bodies.remove(connection, SENT, row.position)  # some mailbox has it, or none ever will
+    reached = (row.message_id, row.recipient, receipt.state, row.correlation_id, now_ms, receipt.outcome)
+    events.note(connection, Event(receipt.cursor, RECEIPT, *reached))
     return row._replace(custody_id=receipt.custody_id, receipt=receipt)
 
 

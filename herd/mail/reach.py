@@ -82,7 +82,8 @@ class Reach(Protocol):
             digest: Its content digest, so that another message of that id is not taken for it.
 
         Raises:
-            UnknownTarget: that custody has no such message of this sender.
+            UnknownTarget: that custody has no message of that id.
+            ScopeDenied: it has one that this sender did not send to that recipient.
             MessageIdConflict: it has one of other content.
         """
         ...
@@ -209,6 +210,7 @@ class VisitReach:
             connection: sqlite3.Connection, file: SessionFile, closed: HerdError | None = None
         ) -> Together:
             now, rates = Moment.now(self._clock), Rates(self._limits)
+            inbox.expire_due(connection, now)  # or what is over would keep the room of what comes
             custody_id = file.custody_id or ""
             admission = Admission(custody_id, self._limits, now, rates=rates, closed=closed)
             return accept_in_order(connection, envelopes, self._sender, admission, bodies).told()
@@ -238,9 +240,10 @@ class VisitReach:
     async def status(self, message_id: str, to: str, digest: str | None = None) -> Receipt:
         """See `Reach.status`."""
 
-        def work(connection: sqlite3.Connection, file: SessionFile) -> Receipt | None:
-            row = inbox.same(connection, self._sender.key, message_id, to, digest)
-            return None if row is None else row.receipt._replace(custody_id=file.custody_id)
+        def work(connection: sqlite3.Connection, file: SessionFile) -> Receipt:
+            inbox.expire_due(connection, Moment.now(self._clock))
+            row = inbox.asked(connection, self._sender.key, message_id, to, digest)
+            return row.receipt._replace(custody_id=file.custody_id)
 
         receipt = await asyncio.to_thread(look, self._layout, self._key, work)
         if receipt is None:
@@ -251,7 +254,8 @@ class VisitReach:
         """See `Reach.offer`."""
 
         def work(connection: sqlite3.Connection, _: SessionFile) -> bool:
-            outbox.record_receipt(connection, receipt, self._sender.key, digest)
+            now = self._clock.wall_ms()
+            outbox.record_receipt(connection, receipt, self._sender.key, digest, now_ms=now)
             return True
 
         if not await asyncio.to_thread(look, self._layout, self._key, work):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from herd.core.limits import IDENTITY_MS, KEPT_AT_ONCE
 from herd.core.moments import Moment
-from herd.mail import bodies, inbox, results
+from herd.mail import bodies, events, inbox, results
 from herd.mail.bodies import RECEIVED, SENT
 from herd.mail.inbox import Incoming
 from herd.mail.receipts import ACCEPTED
@@ -41,13 +41,15 @@ def strip(connection: sqlite3.Connection, now: Moment, older_ms: int) -> int:
     Args:
         connection: The mailbox.
         now: When.
-        older_ms: Milliseconds; 0 for all that are resolved, `KEPT_AT_ONCE` of each direction at most.
+        older_ms: Milliseconds; 0 for all that are resolved, `KEPT_AT_ONCE` of each direction at most. Events
+            of the journal that are as old go with them.
     """
     count = 0
     for table, number, settled in _aged(connection, stripped=False, most=KEPT_AT_ONCE):
         if now.since(settled) >= older_ms:
             _strip(connection, table, number)
             count += 1
+    events.prune(connection, now.wall_ms - older_ms, KEPT_AT_ONCE)
     return count
 
 

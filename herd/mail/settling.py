@@ -145,4 +145,5 @@ class Settling:
         message, outcome = settled
         if isinstance(outcome, HerdError):
             return outbox.reject(connection, message.message_id, outcome.code, self._clock.wall_ms())
-        return outbox.record_receipt(connection, outcome, message.recipient_key)
+        now = self._clock.wall_ms()
+        return outbox.record_receipt(connection, outcome, message.recipient_key, now_ms=now)

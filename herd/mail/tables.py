@@ -2,15 +2,20 @@
 
 `inbox` holds what this session accepted and owes receipts for, `outbox` what it sent and what it knows of
 it, `shown` which peers this session has been shown and may therefore write to. `counter` numbers events:
-every change of a row's state takes the next value as its cursor, and `told` is the
-cursor up to which this session's host has been told receipts.
+every change of a row's state takes the next value as its cursor, and `told` is the cursor up to which this
+session's host has been told receipts.
 
 Of a message, `run` is the exact run of this session that sent it or that it came for, `instance_id` the
 instance that was there then (none, where a visitor took it), `lifetime_ms` what it had left to live at the
 moment `since`, and `parts` what of it lies outside the row: `bodies` holds that, each in `chunks`, and
 so it does what this session's agents have made, its `results`. `bindings` are the references under which
 attached results came. What belongs to a row goes with it. `settled` is the moment at which a message was
-found resolved, and a `stripped` row has lost its text to retention.
+found resolved, and a `stripped` row has lost its text to retention. `entered` is the cursor
+it came in with, which orders what was sent and received among one another.
+
+`pushes` holds the receipts of messages whose sender subscribed to them (`subscribed`), one for each change
+until it has confirmed that very one. `events` is the journal of what a host may be told of: the arrival of
+mail and its end without a hand-over, and each change of a receipt.
 """
 
 import sqlite3
@@ -153,6 +158,35 @@ CREATE TABLE bindings (
 CREATE INDEX bindings_received ON bindings (inbox_sequence);
 CREATE INDEX bindings_ref ON bindings (ref);
 CREATE INDEX bindings_canonical ON bindings (canonical);
+
+ALTER TABLE inbox ADD COLUMN entered INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE inbox ADD COLUMN subscribed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE outbox ADD COLUMN entered INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX inbox_exchange ON inbox (correlation_id) WHERE depth > 0 OR reply_to IS NOT NULL;
+CREATE INDEX outbox_exchange ON outbox (correlation_id) WHERE depth > 0 OR reply_to IS NOT NULL;
+
+CREATE TABLE pushes (
+    sequence INTEGER NOT NULL,
+    cursor INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    accepted_at INTEGER NOT NULL,
+    delivered_at INTEGER,
+    replied_at INTEGER,
+    outcome TEXT,
+    PRIMARY KEY (sequence, cursor)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (
+    cursor INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    target TEXT NOT NULL,
+    state TEXT NOT NULL,
+    correlation_id TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    outcome TEXT
+) STRICT;
+CREATE INDEX events_expired ON events (cursor) WHERE kind = 'message' AND state = 'expired';
 """
 
 SCRIPTS = (_FIRST, _SECOND)

@@ -72,6 +72,7 @@ class Envelope(Wire):
     correlation_id: MessageId
     conversation: Conversation
     no_reply_needed: bool = False
+    expires_in_ms: Annotated[int, Field(ge=1, lt=2**53)] | None = None
 
     @field_validator("to")
     @classmethod
@@ -117,6 +118,7 @@ class Envelope(Wire):
             "correlationId": self.correlation_id,
             "conversation": {"id": self.conversation.id, "depth": self.conversation.depth},
             "noReplyNeeded": self.no_reply_needed,
+            "expiresInMs": self.expires_in_ms,
         }
         parts = self.parts
         if parts is not None:

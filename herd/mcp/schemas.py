@@ -86,6 +86,7 @@ _RECEIPT = _object(
     "target",
     "status",
 )
+_EXPIRED = _object({"message_id": _TEXT, "from": _TEXT, "at": _TEXT}, "message_id", "from", "at")
 
 OUTPUTS: dict[str, dict[str, Any]] = {
     "list_peers": _object(
@@ -111,6 +112,7 @@ OUTPUTS: dict[str, dict[str, Any]] = {
             "more": {"type": "boolean"},
             "set_aside": {"type": "array", "items": _TEXT},
             "unreadable": {"type": "array", "items": _TEXT},
+            "expired": {"type": "array", "items": _EXPIRED},
             "timed_out": {"type": "boolean"},
         },
         "messages",
@@ -173,6 +175,11 @@ TOOLS: list[dict[str, Any]] = [
                     "items": _text(most=FILE_CHARACTERS),
                     "maxItems": ATTACHMENTS,
                     "description": "UTF-8 text files to attach: paths, or references result:<agent>#<n>",
+                },
+                "expires_in_ms": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "description": "give it up if not delivered by then",
                 },
             },
             "target",

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from herd.core.clock import SystemClock
 from herd.core.errors import (
     BodyMissing,
     CustodyChanged,
@@ -22,6 +23,7 @@ from herd.core.errors import (
     EligibilityUnverified,
     HerdError,
     InvalidParams,
+    InvalidReply,
     MessageIdConflict,
     MessageTooLarge,
     QueueFull,
@@ -31,12 +33,13 @@ from herd.core.errors import (
 )
 from herd.core.identity import SessionName
 from herd.core.limits import DEFAULT_LIMITS
+from herd.core.moments import Moment
 from herd.core.paths import Layout
 from herd.mail import inbox, outbox, whole
 from herd.mail.outbox import Outgoing
 from herd.mail.parts import Bodies, Part, Parts
 from herd.mail.reach import ConnectionReach, Reach, VisitReach
-from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED, Receipt
+from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, PENDING, REJECTED, REPLIED, Receipt
 from herd.mail.together import Together
 from herd.mail.wire import Envelope, read_envelope
 from herd.presence.session_file import read_session_file
@@ -44,7 +47,7 @@ from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied, Unverified, Verdict
 from tests.fakes.bounds import UNHURRIED
 from tests.fakes.checkouts import Checkouts
-from tests.fakes.coordinators import IN_TIME_S, PatientClock, Running, running, until
+from tests.fakes.coordinators import IN_TIME_S, PatientClock, Running, running, until, until_async
 from tests.fakes.mail import ALICE, BOB, CAROL, NOW, envelope, inside, outgoing, sender, started_once, target
 from tests.fakes.records import layout_at
 
@@ -340,7 +343,7 @@ async def test_a_full_inbox_refuses_what_is_new_and_answers_what_it_knows(custod
 async def test_a_mailbox_that_would_take_up_too_much_refuses_what_is_new_and_still_writes_receipts(
     custody: Custody,
 ):
-    await custody.choose(limits=UNHURRIED._replace(inbox_messages=1_000, storage_bytes=200_000))
+    await custody.choose(limits=UNHURRIED._replace(inbox_messages=1_000, storage_bytes=250_000))
     receipts: list[Receipt] = []
     with suppress(QueueFull):
         while True:
@@ -547,17 +550,19 @@ async def test_the_status_of_a_message_is_its_receipt_as_it_stands_now(custody: 
 
 
 @pytest.mark.requirement("D-visit-04")
-async def test_the_status_of_what_never_came_from_this_sender_is_unknown(custody: Custody):
+async def test_the_status_of_what_never_came_is_unknown_and_of_another_s_denied(custody: Custody):
     with pytest.raises(UnknownTarget):
         await (await custody.reach()).status("m-1", target(BOB))
     await custody.accept()
+    await custody.sent_by_bob("b-1")
 
-    for by, message_id, to in (
-        (ALICE, "m-2", target(BOB)),
-        (ALICE, "m-1", target(CAROL)),
-        (CAROL, "m-1", target(BOB)),
+    for by, message_id, to, kind in (
+        (ALICE, "m-2", target(BOB), UnknownTarget),
+        (ALICE, "m-1", target(CAROL), ScopeDenied),
+        (CAROL, "m-1", target(BOB), ScopeDenied),
+        (ALICE, "b-1", target(ALICE), ScopeDenied),
     ):
-        with pytest.raises(UnknownTarget):
+        with pytest.raises(kind):
             await (await custody.reach(by)).status(message_id, to)
 
 
@@ -670,26 +675,87 @@ async def test_a_reply_settles_the_message_it_answers(custody: Custody, known: b
     assert (row.reply_to, row.correlation_id) == ("b-1", "b-1")
 
 
+@pytest.mark.requirement("A-reply-03", "A-errors-10")
 @pytest.mark.parametrize(
     "changes",
-    [{"replyTo": "b-9", "correlationId": "b-1"}, {"replyTo": "b-1", "correlationId": "b-9"}],
-    ids=["other message", "other correlation"],
+    [
+        {"replyTo": "b-9", "correlationId": "b-1"},
+        {"replyTo": "b-1", "correlationId": "b-9"},
+        {"replyTo": "b-2", "correlationId": "b-2"},
+    ],
+    ids=["other message", "other correlation", "sent to another"],
 )
-async def test_a_reply_to_something_else_settles_nothing(custody: Custody, changes: dict[str, str]):
+async def test_a_reply_to_something_else_is_refused_and_settles_nothing(
+    custody: Custody, changes: dict[str, str]
+):
     await custody.sent_by_bob()
+    await custody.sent_by_bob("b-2", CAROL)
 
-    await custody.accept("m-1", **changes)
+    refusal = await custody.refused(InvalidReply, **changes)
 
+    assert "received from this very target" in refusal.next_step
+    assert "original message id" in refusal.next_step
     assert (await custody.state_at_bob()).state == PENDING
 
 
-async def test_a_strangers_reply_settles_nothing(custody: Custody):
+@pytest.mark.requirement("A-reply-03")
+async def test_a_strangers_reply_is_refused_and_settles_nothing(custody: Custody):
     await custody.sent_by_bob()
     reach = await custody.reach(by=CAROL)
 
-    await reach.accept(envelope("m-1", by=CAROL, replyTo="b-1", correlationId="b-1"))
+    with pytest.raises(InvalidReply):
+        await reach.accept(envelope("m-1", by=CAROL, replyTo="b-1", correlationId="b-1"))
 
     assert (await custody.state_at_bob()).state == PENDING
+    assert await custody.waiting() == []
+
+
+@pytest.mark.requirement("A-reply-04")
+@pytest.mark.parametrize("state", [PENDING, ACCEPTED, DELIVERED, REPLIED])
+async def test_a_reply_comes_in_whatever_became_of_what_it_answers(custody: Custody, state: str):
+    await custody.sent_by_bob()
+    if state != PENDING:
+        await custody.offer(told_by_alice(state=state))
+
+    await custody.accept("m-1", replyTo="b-1", correlationId="b-1")
+
+    assert (await custody.state_at_bob()).state == REPLIED
+
+
+# --- lifetimes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("A-limits-13")
+async def test_what_is_left_is_counted_from_the_acceptance_on(custody: Custody):
+    await custody.accept(expiresInMs=3_600_000)
+
+    (row,) = await custody.waiting()
+    assert row.lifetime_ms is not None
+    assert 3_590_000 < row.lifetime_ms <= 3_600_000
+    assert abs(Moment.now(SystemClock()).since(Moment.read(row.since or ""))) < 60_000
+
+
+@pytest.mark.requirement("A-limits-12")
+async def test_a_lifetime_longer_than_allowed_is_refused(custody: Custody):
+    refusal = await custody.refused(InvalidParams, expiresInMs=3_600_001)
+
+    assert "expiresInMs: 3600001 is more than 3600000" in refusal.message
+
+
+@pytest.mark.requirement("A-limits-24")
+async def test_what_expired_here_is_told_with_when_it_was_accepted(custody: Custody):
+    first = await custody.accept(expiresInMs=3_600_000)
+    await custody.bob(lambda c: c.execute("UPDATE inbox SET lifetime_ms = 1").rowcount)
+    if custody.way == "connection":
+        await custody.restart()  # whoever starts looks first; a visitor looks itself
+
+    async def expired() -> bool:
+        receipt = await (await custody.reach()).status("m-1", target(BOB))
+        return (receipt.state, receipt.accepted_at) == (EXPIRED, first.accepted_at)
+
+    await until_async(expired)
+    assert await custody.waiting() == []
+    assert (await custody.accept(expiresInMs=1)).state == EXPIRED
 
 
 # --- from one way to the other ---------------------------------------------------------------------

@@ -844,17 +844,24 @@ async def test_an_unhealthy_session_accepts_nothing_and_says_that_it_may_pass(al
 # --- peer.status and peer.receipt ------------------------------------------------------------------
 
 
-async def test_a_status_is_told_to_the_sender_alone(layout, alice, bob, connection):
+@pytest.mark.requirement("A-methods-06", "A-methods-07")
+@pytest.mark.parametrize("method", ["peer.status", "peer.subscribe"])
+async def test_a_status_is_told_to_the_sender_alone(layout, alice, bob, connection, method):
     await connection.accepted("peer.send", bob.envelope(alice.target, messageId="m-1"))
     question = {"messageId": "m-1", "to": alice.target}
     with RawPeer(CAROL).registered(layout) as carol:
         async with await carol.proved(alice.record()) as other:
-            assert await other.refused("peer.status", question) == "UNKNOWN_TARGET"
+            assert await other.refused(method, question) == "SCOPE_DENIED"
+            assert await other.refused(method, {**question, "messageId": "m-2"}) == "UNKNOWN_TARGET"
 
-    assert (await connection.accepted("peer.status", question))["state"] == "accepted"
-    assert await connection.refused("peer.status", {**question, "to": "lead:0000000000"}) == "UNKNOWN_TARGET"
-    assert await connection.refused("peer.status", {**question, "extra": 1}) == "INVALID_PARAMS"
-    assert await connection.refused("peer.status", {"messageId": "m-1"}) == "INVALID_PARAMS"
+    answer = await connection.accepted(method, question)
+    receipt = answer if method == "peer.status" else answer["receipt"]
+    assert receipt["state"] == "accepted"
+    assert receipt["messageId"] == "m-1"
+    assert await connection.refused(method, {**question, "to": "lead:0000000000"}) == "SCOPE_DENIED"
+    assert await connection.refused(method, {**question, "messageId": "m-2"}) == "UNKNOWN_TARGET"
+    assert await connection.refused(method, {**question, "extra": 1}) == "INVALID_PARAMS"
+    assert await connection.refused(method, {"messageId": "m-1"}) == "INVALID_PARAMS"
 
 
 def receipt_of(request, **changed):

@@ -332,7 +332,12 @@ async def test_nothing_is_remembered_of_sends_that_are_over(pair):
         {"role": "manager"},
         {"kind": "ordinary"},
         {"files": "x"},
-        {"expires_in_ms": 5},
+        {"expires_in_ms": 0},
+        {"expires_in_ms": -1},
+        {"expires_in_ms": 0.5},
+        {"expires_in_ms": "600000"},
+        {"expires_in_ms": True},
+        {"expires_in_ms": 3_600_001},
         {"message_id": "m-1"},
         {"message": ""},
         {"message": 7},
@@ -612,7 +617,7 @@ async def test_a_full_recipient_is_tried_again_no_sooner_than_it_asked_for(layou
 
 @pytest.mark.requirement("A-limits-06", "A-limits-20", "A-limits-21")
 async def test_a_send_that_would_take_up_too_much_is_refused_and_what_was_sent_goes_on(layout):
-    limits = UNHURRIED._replace(inbox_messages=1_000, storage_bytes=200_000)
+    limits = UNHURRIED._replace(inbox_messages=1_000, storage_bytes=250_000)
     async with running(layout, ALICE, limits=limits) as alice, running(layout, BOB) as bob:
         await alice.sees(bob)
         sent: list[str] = []

@@ -566,7 +566,7 @@ async def test_a_late_refusal_of_what_is_settled_already_is_told_to_nobody(world
     (row,) = await world.send("m-1")
     await world.begun(1)
     told = receipt("m-1", DELIVERED)
-    await world.mailbox.run(lambda connection: outbox.record_receipt(connection, told, BOB.key))
+    await world.mailbox.run(lambda connection: outbox.record_receipt(connection, told, BOB.key, now_ms=NOW))
 
     world.routes.settled_elsewhere(row)
     world.carrier.release(TO_BOB)
@@ -1104,7 +1104,7 @@ async def test_what_was_settled_elsewhere_during_its_attempt_is_left_as_it_is(
     outcomes = [*taken(*names[1:place]), *([refusal] if refusal else taken(names[place]))]
     world.carrier.answer(TO_BOB, *outcomes)
     told = receipt(names[place], DELIVERED)
-    await world.mailbox.run(lambda connection: outbox.record_receipt(connection, told, BOB.key))
+    await world.mailbox.run(lambda connection: outbox.record_receipt(connection, told, BOB.key, now_ms=NOW))
 
     world.routes.settled_elsewhere(rows[place])
     world.carrier.release(TO_BOB)

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from herd.core.errors import DeliveryUnknown, HerdError, PeerOffline
 from herd.mail import inbox, outbox
 from herd.mail.inbox import Incoming
-from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REJECTED, REPLIED
+from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, PENDING, REJECTED, REPLIED
 from herd.mail.routes import CarriedTogether
 from herd.mail.steps import COMMIT_AFTER, COMMIT_BEFORE
 from herd.mail.wire import content_digest
@@ -33,7 +33,7 @@ from tests.properties.mail_nodes import Attempt, Node, Told, Wire, rows_of
 Result = TypeVar("Result")
 
 IN_TIME_S = 30
-RANKS = {PENDING: 0, ACCEPTED: 1, DELIVERED: 2, REPLIED: 3, REJECTED: 4}
+RANKS = {PENDING: 0, ACCEPTED: 1, DELIVERED: 2, REPLIED: 3, REJECTED: 4, EXPIRED: 4}
 CANCELLED = "CANCELLED"
 MANY_MS = 120_000
 MANY = 12
@@ -137,15 +137,32 @@ class MailMachine(RuleBasedStateMachine):
             node.routes.retry()
         self._do(asyncio.sleep(0))
 
-    @rule(pick=PICKS, cut=CUTS)
-    def cancel(self, pick: int, cut: str) -> None:
+    @rule(pick=PICKS, cut=CUTS, over=st.booleans())
+    def cancel(self, pick: int, cut: str, over: bool) -> None:
+        """A message is taken back, or its lifetime is over, while its recipient can be asked."""
         if not self._pending():
             return
         message_id = self._pending()[pick % len(self._pending())]
         source = self._living(self.sent[message_id].source)
         on_the_way = [*self.wires, *(attempt.wire for attempt in source.attempts)]
         if not any(wire.holds(message_id) for wire in on_the_way):
-            self._cut(source, cut, self._cancel(message_id))
+            self._cut(source, cut, self._cancel(message_id, over=over))
+
+    @rule(who=NODES, picks=st.lists(st.integers(0, 5), max_size=3), cut=CUTS)
+    def lapse(self, who: int, picks: list[int], cut: str) -> None:
+        """Lifetimes are over where messages wait that no reader holds."""
+        node = self.nodes[who]
+
+        def work(connection: sqlite3.Connection) -> None:
+            rows = [row for row in inbox.undelivered(connection) if row.sequence not in node.holding]
+            for pick in picks:
+                if pick < len(rows):
+                    inbox.expire(connection, rows[pick].sequence, NOW)
+
+        async def lapsed() -> None:
+            await node.run(work)
+
+        self._cut(node, cut, lapsed())
 
     # --- the wire ----------------------------------------------------------------------------------
 
@@ -270,7 +287,7 @@ class MailMachine(RuleBasedStateMachine):
         known = (number, table, row["message_id"])
         before = self.states.get(known, PENDING)
         assert RANKS[row["state"]] >= RANKS[before], f"{before} became {row['state']}"
-        assert before != REJECTED or row["state"] == REJECTED
+        assert before not in {REJECTED, EXPIRED} or row["state"] == before
         self.states[known] = row["state"]
 
     def _is_in_custody_once(
@@ -286,16 +303,17 @@ class MailMachine(RuleBasedStateMachine):
         for row in came:
             self._agrees(went[row["message_id"]], row)
             answered = next((one for one in there["outbox"] if one["message_id"] == row["reply_to"]), None)
-            assert answered is None or answered["state"] == REPLIED, (
+            assert answered is None or answered["state"] in {REPLIED, EXPIRED}, (
                 "its reply has come, and it is not replied"
             )
-        accepted = {row["message_id"] for row in came}
+        accepted = {row["message_id"]: row["state"] for row in came}
         for message_id, row in went.items():
-            taken_back = row["state"] == REJECTED
+            taken_back = row["state"] == REJECTED or (row["state"] == EXPIRED and row["accepted_at"] is None)
             assert row["content"] == self.sent[message_id].content
-            assert not taken_back or row["outcome"] == CANCELLED
-            assert (message_id in accepted) or row["state"] in {PENDING, REJECTED}, "told, and not there"
-            assert not (taken_back and message_id in accepted), "taken back, and there"
+            assert row["state"] != REJECTED or row["outcome"] == CANCELLED
+            assert (message_id in accepted) or taken_back or row["state"] == PENDING, "told, and not there"
+            assert not (taken_back and message_id in accepted), "taken back or over, and there"
+            assert taken_back or row["state"] != EXPIRED or accepted[message_id] == EXPIRED, "over, and not"
             assert row["state"] != REPLIED or message_id in replied, "replied without a reply"
 
     def _agrees(self, out: dict[str, Any], row: dict[str, Any]) -> None:
@@ -304,10 +322,12 @@ class MailMachine(RuleBasedStateMachine):
         assert row["handovers"] >= self.handed.get(message_id, 0), "handed over before it was counted"
         assert (row["state"] in {DELIVERED, REPLIED}) >= (out["state"] == DELIVERED)
         assert row["state"] != DELIVERED or row["evidence"]
-        assert message_id not in self.evidenced or row["evidence"], "evidence was lost"
+        in_time = row["state"] != EXPIRED
+        assert message_id not in self.evidenced or row["evidence"] or not in_time, "evidence was lost"
         # A receipt that the sender has not heard of is owed, or comes with the next attempt.
         if not row["owed"]:
-            assert RANKS[out["state"]] >= RANKS[row["state"]], "a receipt is lost"
+            late = out["state"] == REPLIED and not in_time  # its reply came in, whatever it had waited for
+            assert late or RANKS[out["state"]] >= RANKS[row["state"]], "a receipt is lost"
 
     # --- how things are done -----------------------------------------------------------------------
 
@@ -407,8 +427,8 @@ class MailMachine(RuleBasedStateMachine):
 
         return await node.run(work)
 
-    async def _cancel(self, message_id: str) -> None:
-        """Take a message back as a coordinator does: with its route at rest, after asking the recipient."""
+    async def _cancel(self, message_id: str, *, over: bool) -> None:
+        """Take a message back or end it, as a coordinator does: its route at rest, its recipient asked."""
         sent = self.sent[message_id]
         source, sink = self.nodes[sent.source], self.nodes[sent.sink]
         row = await source.run(lambda connection: outbox.find(connection, message_id))
@@ -425,12 +445,16 @@ class MailMachine(RuleBasedStateMachine):
             )
             if came is None:
                 row = await source.run(
-                    lambda connection: outbox.reject(connection, message_id, CANCELLED, NOW)
+                    lambda connection: (
+                        outbox.expire(connection, message_id, NOW)
+                        if over
+                        else outbox.reject(connection, message_id, CANCELLED, NOW)
+                    )
                 )
             else:
                 receipt = came.receipt._replace(custody_id=custody_id)
                 row = await source.run(
-                    lambda connection: outbox.record_receipt(connection, receipt, sink.key)
+                    lambda connection: outbox.record_receipt(connection, receipt, sink.key, now_ms=NOW)
                 )
         source.recorded(row)
 
@@ -458,7 +482,7 @@ class MailMachine(RuleBasedStateMachine):
 
     async def _told(self, told: Told, *, lost: bool) -> None:
         row = await told.sink.run(
-            lambda connection: outbox.record_receipt(connection, told.receipt, told.source.key)
+            lambda connection: outbox.record_receipt(connection, told.receipt, told.source.key, now_ms=NOW)
         )
         told.sink.recorded(row)
         if not (lost or told.sink.was_cut) and told.source.lives and told.source.life == told.life:
@@ -473,7 +497,7 @@ class MailMachine(RuleBasedStateMachine):
         ]
 
     async def _come_to_rest(self) -> None:
-        """Let everybody live and everything arrive: then each message is delivered, or was taken back."""
+        """Let everybody live and everything arrive: then each message is delivered, or over."""
         for node in self.nodes:
             if not node.lives:
                 await node.open()

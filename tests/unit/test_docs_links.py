@@ -26,7 +26,7 @@ PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONT
 SESSION_METHODS = {"session.authenticate", *adapter_api.served()}
 PEER_METHODS = {
     *("peer.hello", "peer.authenticate", "peer.send", "peer.sendMany", "peer.body"),
-    *("peer.status", "peer.receipt", "peer.read"),
+    *("peer.status", "peer.subscribe", "peer.receipt", "peer.read"),
 }
 """`peer.read` is served by nobody and refused by name."""
 

@@ -62,7 +62,7 @@ FULL = Presence(
         pytest.param(
             PROTOCOL_VERSION,
             [one.model_json_schema(by_alias=True) for one in (Envelope, ReceiptShape, StatusQuestion)],
-            (1, "9755c509cc47e92e"),
+            (1, "fe13d8ab36a823f5"),
             id="the wire",
         ),
         pytest.param(
@@ -77,7 +77,7 @@ FULL = Presence(
         pytest.param(
             MAILBOX_VERSION,
             [[script.split() for script in SCRIPTS], MAILBOX_APPLICATION_ID],
-            (2, "5a4ce5ed83947a5f"),
+            (2, "8c0197ffeb9a55fb"),
             id="the mailbox",
         ),
     ],

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from herd.cli.send import addressed, carried
-from herd.core.errors import EligibilityDenied, InvalidRpc, MessageIdConflict
+from herd.cli.send import addressed, carried, lifetime_ms
+from herd.core.errors import EligibilityDenied, InvalidParams, InvalidRpc, MessageIdConflict
+from herd.core.limits import DEFAULT_LIMITS
 
 QUEUED = {"message_id": "m", "target": "lead:0000000000", "status": "queued"}
 
@@ -51,6 +52,30 @@ def test_a_late_refusal_is_the_refusal(outcome: str | None, refusal: type[Except
 
     with pytest.raises(refusal):
         carried(Coordinator(receipt), QUEUED)
+
+
+@pytest.mark.requirement("A-limits-11")
+def test_a_lifetime_without_a_number_is_the_usual_one():
+    assert lifetime_ms("", DEFAULT_LIMITS) == 600_000
+    assert lifetime_ms("", DEFAULT_LIMITS._replace(expiry_ms=7)) == 7
+
+
+@pytest.mark.requirement("A-limits-12")
+@pytest.mark.parametrize(
+    ("typed", "wanted"), [("1", 1), ("5ms", 5), ("90s", 90_000), ("10m", 600_000), ("1h", 3_600_000)]
+)
+def test_a_lifetime_is_milliseconds_or_names_its_unit(typed: str, wanted: int):
+    assert lifetime_ms(typed, DEFAULT_LIMITS) == wanted
+
+
+@pytest.mark.requirement("A-limits-12")
+@pytest.mark.parametrize(
+    "typed",
+    ["0", "0s", "-5", "x", "s", "5x", "1.5s", "5sm", " 5", "\u0665", "2h", "61m", "3600001", "9" * 40, "5 s"],
+)
+def test_what_is_no_lifetime_or_too_long_is_refused(typed: str):
+    with pytest.raises(InvalidParams, match="--expires-in"):
+        lifetime_ms(typed, DEFAULT_LIMITS)
 
 
 @pytest.mark.requirement("A-boundary-15")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from herd.core.errors import InvalidReply
 from herd.core.identity import SessionName
 from herd.mail import inbox, outbox
 from herd.mail.conversations import reply_came, reply_was_accepted
@@ -39,7 +40,7 @@ class Side(NamedTuple):
         )
 
     def learn(self, receipt: Receipt, other: "Side") -> Outgoing:
-        return outbox.record_receipt(self.connection, receipt, other.session.key)
+        return outbox.record_receipt(self.connection, receipt, other.session.key, now_ms=NOW)
 
     def received(self, message_id: str) -> inbox.Incoming:
         (row,) = inbox.by_id(self.connection, message_id)
@@ -140,20 +141,22 @@ def test_the_first_of_two_replies_settles_the_message(alice, bob):
 @pytest.mark.parametrize(
     "changes", [{"reply_to": "m-9"}, {"correlation_id": "m-9"}], ids=["other message", "other correlation"]
 )
-def test_a_reply_to_something_else_settles_nothing(alice, bob, changes):
+def test_a_reply_to_something_else_is_refused_and_settles_nothing(alice, bob, changes):
     exchanged(alice, bob, "m-1")
     reply = bob.send(alice, "m-2", reply_to="m-1")
 
-    alice.accept(reply._replace(**changes), BOB)
+    with pytest.raises(InvalidReply):
+        alice.accept(reply._replace(**changes), BOB)
 
     assert alice.sent("m-1").state == ACCEPTED
 
 
-def test_a_reply_of_a_third_session_settles_nothing(alice, bob):
+def test_a_reply_of_a_third_session_is_refused_and_settles_nothing(alice, bob):
     exchanged(alice, bob, "m-1")
     stranger = bob.send(alice, "m-2", reply_to="m-1")
 
-    alice.accept(stranger, SessionName("codex", "a stranger"))
+    with pytest.raises(InvalidReply):
+        alice.accept(stranger, SessionName("codex", "a stranger"))
 
     assert alice.sent("m-1").state == ACCEPTED
 

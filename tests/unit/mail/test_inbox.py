@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from herd.core.errors import CustodyChanged, MessageIdConflict, QueueFull
 from herd.core.identity import peer_id_of
 from herd.core.limits import DEFAULT_LIMITS, RETRY_WHEN_FULL_MS
-from herd.mail import inbox, shown
+from herd.mail import inbox, outbox, shown
 from herd.mail.inbox import Acceptance, Incoming, Sender
 from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, REPLIED, Receipt
 from herd.mail.shown import Shown
@@ -25,6 +25,7 @@ from tests.fakes.mail import (
     admission,
     envelope,
     everything,
+    outgoing,
     sender,
     tables,
     target,
@@ -81,6 +82,7 @@ def test_an_accepted_message_is_kept_whole(connection):
         "conversation": {"id": "c-1", "depth": 3},
         "noReplyNeeded": True,
     }
+    outbox.enqueue(connection, outgoing("m-0", to=ALICE))
     accept(connection, content="a\0b\u6f22\r\n\x1b", **changes)
 
     row = only(connection)

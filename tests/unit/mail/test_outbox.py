@@ -71,7 +71,7 @@ def test_the_same_call_made_again_is_the_same_row(connection):
 
 def test_the_same_call_made_again_late_tells_how_far_the_message_has_come(connection):
     outbox.enqueue(connection, outgoing())
-    outbox.record_receipt(connection, receipt(state=DELIVERED), BOB.key)
+    outbox.record_receipt(connection, receipt(state=DELIVERED), BOB.key, now_ms=NOW)
 
     assert outbox.enqueue(connection, outgoing()).receipt.state == DELIVERED
 
@@ -120,7 +120,7 @@ def test_what_was_never_sent_is_unknown_and_the_hint_says_which_id_to_use(connec
 def test_a_receipt_of_the_recipient_is_learnt_with_its_custody(connection):
     outbox.enqueue(connection, outgoing())
 
-    row = outbox.record_receipt(connection, receipt(cursor=99), BOB.key)
+    row = outbox.record_receipt(connection, receipt(cursor=99), BOB.key, now_ms=NOW)
 
     assert row == outbox.find(connection, "m-1")
     assert row.receipt == Receipt("m-1", target(BOB), CUSTODY, ACCEPTED, 2, accepted_at=NOW)
@@ -151,7 +151,7 @@ def test_nobody_but_the_recipient_can_change_a_row(connection, told, by):
     before = everything(connection)
 
     with pytest.raises(ScopeDenied):
-        outbox.record_receipt(connection, told, by)
+        outbox.record_receipt(connection, told, by, now_ms=NOW)
 
     assert everything(connection) == before
 
@@ -162,7 +162,7 @@ def test_a_receipt_of_another_custody_than_the_known_one_changes_nothing(connect
     before = everything(connection)
 
     with pytest.raises(ScopeDenied):
-        outbox.record_receipt(connection, receipt(custody_id="another"), BOB.key)
+        outbox.record_receipt(connection, receipt(custody_id="another"), BOB.key, now_ms=NOW)
 
     assert everything(connection) == before
 
@@ -172,7 +172,7 @@ def test_each_change_is_an_event_and_a_repeated_receipt_is_none(connection):
     outbox.enqueue(connection, outgoing())
     cursors = []
     for state in (ACCEPTED, ACCEPTED, DELIVERED, ACCEPTED, DELIVERED, REPLIED, REPLIED):
-        row = outbox.record_receipt(connection, receipt(state=state), BOB.key)
+        row = outbox.record_receipt(connection, receipt(state=state), BOB.key, now_ms=NOW)
         cursors.append(row.receipt.cursor)
 
     assert cursors == [2, 2, 3, 3, 3, 4, 4]
@@ -184,10 +184,10 @@ def test_each_change_is_an_event_and_a_repeated_receipt_is_none(connection):
 @pytest.mark.parametrize("state", [DELIVERED, REPLIED])
 def test_a_late_receipt_changes_nothing_that_is_delivered_or_replied(connection, state, late):
     outbox.enqueue(connection, outgoing())
-    outbox.record_receipt(connection, receipt(state=state, delivered_at=NOW + 1), BOB.key)
+    outbox.record_receipt(connection, receipt(state=state, delivered_at=NOW + 1), BOB.key, now_ms=NOW)
     before = everything(connection)
 
-    row = outbox.record_receipt(connection, receipt(state=late, outcome="SCOPE_DENIED"), BOB.key)
+    row = outbox.record_receipt(connection, receipt(state=late, outcome="SCOPE_DENIED"), BOB.key, now_ms=NOW)
 
     assert row.receipt.state == state
     assert everything(connection) == before
@@ -208,7 +208,7 @@ def test_a_definitive_refusal_rejects_with_its_code(connection):
 @pytest.mark.parametrize("state", [ACCEPTED, DELIVERED, REPLIED, REJECTED, EXPIRED])
 def test_a_refusal_of_an_earlier_attempt_undoes_nothing_that_is_known(connection, state):
     outbox.enqueue(connection, outgoing())
-    outbox.record_receipt(connection, receipt(state=state, outcome="FIRST"), BOB.key)
+    outbox.record_receipt(connection, receipt(state=state, outcome="FIRST"), BOB.key, now_ms=NOW)
     before = everything(connection)
 
     row = outbox.reject(connection, "m-1", "LATER", NOW)
@@ -220,10 +220,10 @@ def test_a_refusal_of_an_earlier_attempt_undoes_nothing_that_is_known(connection
 @pytest.mark.requirement("A-receipts-03")
 def test_the_recipients_own_denial_at_delivery_rejects_what_was_accepted(connection):
     outbox.enqueue(connection, outgoing())
-    outbox.record_receipt(connection, receipt(), BOB.key)
+    outbox.record_receipt(connection, receipt(), BOB.key, now_ms=NOW)
 
     denied = receipt(state=REJECTED, outcome="ELIGIBILITY_DENIED")
-    row = outbox.record_receipt(connection, denied, BOB.key)
+    row = outbox.record_receipt(connection, denied, BOB.key, now_ms=NOW)
 
     assert (row.receipt.state, row.receipt.outcome) == (REJECTED, "ELIGIBILITY_DENIED")
     assert row.receipt.accepted_at == NOW
@@ -238,7 +238,7 @@ def test_changes_come_in_the_order_in_which_they_happened_and_no_more_than_asked
     for number in range(4):
         outbox.enqueue(connection, outgoing(f"m-{number}"))
     for number in (2, 0, 1):
-        outbox.record_receipt(connection, receipt(f"m-{number}"), BOB.key)
+        outbox.record_receipt(connection, receipt(f"m-{number}"), BOB.key, now_ms=NOW)
 
     assert [row.message_id for row in outbox.changed_after(connection, 0, 50)] == ["m-2", "m-0", "m-1"]
     assert [row.message_id for row in outbox.changed_after(connection, 0, 2)] == ["m-2", "m-0"]
@@ -258,7 +258,9 @@ def test_whatever_comes_in_whatever_order_the_row_keeps_the_furthest_step_that_w
             if number == refused_after:
                 outbox.reject(connection, "m-1", "A_CODE", NOW)
                 known = REJECTED if known == PENDING else known
-            row = outbox.record_receipt(connection, receipt(state=state, outcome="A_CODE"), BOB.key)
+            row = outbox.record_receipt(
+                connection, receipt(state=state, outcome="A_CODE"), BOB.key, now_ms=NOW
+            )
             if state == REJECTED:
                 known = REJECTED if known in {PENDING, ACCEPTED} else known
             elif known != REJECTED and rank.index(state) > rank.index(known):

@@ -97,7 +97,7 @@ def test_a_full_mailbox_has_room_for_everything_that_is_still_to_be_written_in_i
             (REPLIED, {"delivered_at": NOW, "replied_at": NOW}),
         ):
             row = outbox.record_receipt(
-                connection, receipt(message, state, custody_id="c" * 64, **more), BOB.key
+                connection, receipt(message, state, custody_id="c" * 64, **more), BOB.key, now_ms=NOW
             )
             assert row.receipt.state == state
     for number, row in enumerate(inbox.undelivered(connection)):

@@ -81,8 +81,16 @@ def test_nothing_that_is_not_delivered_yet_is_promised():
 
     assert fields == {
         "list_peers": {"scope", "query", "cursor"},
-        "message_peer": {"target", "message", "reply_to", "topic", "no_reply_needed"},
-        "peer_messages": {"after", "from", "reply_to", "message_id", "offset", "wait_ms"},
+        "message_peer": {
+            "target",
+            "message",
+            "reply_to",
+            "topic",
+            "no_reply_needed",
+            "files",
+            "expires_in_ms",
+        },
+        "peer_messages": {"after", "from", "reply_to", "message_id", "attachment", "offset", "wait_ms"},
     }
 
 
