@@ -844,7 +844,7 @@ async def test_an_unhealthy_session_accepts_nothing_and_says_that_it_may_pass(al
 # --- peer.status and peer.receipt ------------------------------------------------------------------
 
 
-@pytest.mark.requirement("A-methods-06", "A-methods-07")
+@pytest.mark.requirement("A-methods-06", "A-methods-07", "A-errors-05")
 @pytest.mark.parametrize("method", ["peer.status", "peer.subscribe"])
 async def test_a_status_is_told_to_the_sender_alone(layout, alice, bob, connection, method):
     await connection.accepted("peer.send", bob.envelope(alice.target, messageId="m-1"))

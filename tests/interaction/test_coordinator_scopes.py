@@ -140,7 +140,7 @@ async def test_each_lists_the_other_exactly_where_both_scopes_take_the_other_in(
         assert await listed(bob) == [alice.target] * together
 
 
-@pytest.mark.requirement("A-discover-11", "A-config-03")
+@pytest.mark.requirement("A-discover-11", "A-config-03", "A-errors-05")
 async def test_a_call_asks_for_less_and_is_refused_more(layout, at):
     async with (
         running(layout, ALICE, cwd=str(at.main), scope="repository") as alice,
@@ -204,7 +204,7 @@ async def test_the_scope_of_one_session_is_no_other_ones(layout, at):
 # --- sending ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("A-discover-09", "A-config-03")
+@pytest.mark.requirement("A-discover-09", "A-config-03", "A-errors-05")
 @pytest.mark.parametrize("sleeps", [False, True], ids=["who runs", "who sleeps"])
 @pytest.mark.parametrize("narrow", ["sender", "recipient"])
 async def test_a_send_beyond_either_scope_is_refused_before_anything_is_queued(layout, at, narrow, sleeps):

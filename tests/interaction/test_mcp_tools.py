@@ -62,6 +62,10 @@ class Agent(NamedTuple):
         work = lambda connection: connection.execute("SELECT * FROM outbox").fetchall()  # noqa: E731
         return await self.coordinator.mailbox.read(work) or []
 
+    async def received(self) -> list[inbox.Incoming]:
+        """Give what waits in its inbox."""
+        return await self.coordinator.mailbox.read(inbox.undelivered) or []
+
     async def state(self, message_id: str) -> str:
         row = await self.coordinator.mailbox.run(lambda c: outbox.required(c, message_id))
         return row.receipt.state
@@ -483,6 +487,24 @@ async def test_a_text_longer_than_one_result_comes_whole_in_parts(home: Path, le
 # --- what a tool says of itself --------------------------------------------------------------------
 
 
+@pytest.mark.requirement("A-tools-15")
+async def test_a_message_takes_files_and_a_lifetime_each_alone_and_both_together(home: Path):
+    attached = home / "plan.txt"
+    attached.write_text("the plan\n", encoding="utf-8")
+    files, lifetime = {"files": [str(attached)]}, {"expires_in_ms": 600_000}
+    async with agents(home) as (alice, bob):
+        for more in (files, lifetime, files | lifetime):
+            sent = await alice.call("message_peer", target=bob.target, message="see", **more)
+            assert sent["status"] == "accepted"
+            [message] = (await bob.call("peer_messages", message_id=sent["message_id"]))["messages"]
+            assert [one["name"] for one in message.get("attachments", [])] == ["plan.txt"] * ("files" in more)
+            rows = await bob.received()
+            assert (
+                [row.lifetime_ms is not None for row in rows if row.message_id == sent["message_id"]]
+            ) == ["expires_in_ms" in more]
+            await bob.call("list_peers")
+
+
 WRONG: list[tuple[str, dict[str, Any]]] = [
     ("list_peers", {"more": 1}),
     ("list_peers", {"scope": 1}),
@@ -493,7 +515,8 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("message_peer", {"target": "BOB", "message": "x", "role": "manager"}),
     ("message_peer", {"target": "BOB", "message": "x", "call_id": "chosen"}),
     ("message_peer", {"target": "BOB", "message": "x", "files": "/etc/passwd"}),
-    ("message_peer", {"target": "BOB", "message": "x", "expires_in_ms": 1}),
+    ("message_peer", {"target": "BOB", "message": "x", "expires_in_ms": "1"}),
+    ("message_peer", {"target": "BOB", "message": "x", "expires_in_ms": True}),
     ("message_peer", {"target": ["BOB"], "message": "x"}),
     ("message_peer", {"target": "BOB", "message": {"text": "x"}}),
     ("message_peer", {"target": "BOB", "message": "x", "no_reply_needed": "yes"}),
@@ -582,6 +605,7 @@ VALUES: dict[str, list[Any]] = {
     "offset": [0, 10**9, -1, 1.5, "1"],
     "wait_ms": [0, 30_000, -1, 30_001, "1"],
     "files": [[], ["a"], ["x" * 4_096] * 32, ["x"] * 33, [""], ["x" * 4_097], "a", [1]],
+    "expires_in_ms": [1, 600_000, 0, -1, "1", 1.5, True],
     "attachment": ["1", "x" * 255, "x" * 256, "", 1],
 }
 

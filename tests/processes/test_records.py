@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from herd.core.errors import REFUSED
+from herd.core.errors import REFUSED, ScopeDenied
 from herd.core.identity import SessionName, peer_id_of
 from herd.core.limits import OLD_SESSION_S
 from herd.mail.mailbox_proof import open_exclusively
@@ -66,7 +66,7 @@ def test_recover_shows_what_a_killed_instance_left_and_alters_nothing(machine: M
     assert again[0]["again"] is True, "the next instance goes on with it as if nobody had looked"
 
 
-@pytest.mark.requirement("A-restart-06")
+@pytest.mark.requirement("A-restart-06", "A-errors-05")
 def test_what_a_session_left_is_shown_to_no_other_and_to_no_person(machine: Machine):
     bob, target, _ = bob_with_mail(machine, parent=machine.new_host())
     others = [machine.inside, machine.shell]
@@ -80,6 +80,8 @@ def test_what_a_session_left_is_shown_to_no_other_and_to_no_person(machine: Mach
             assert refused.status == REFUSED
             assert refused.refusal["code"] == "SCOPE_DENIED"
             assert SECRET not in refused.text + refused.stderr
+            for compared in ("scopes of both sessions", "run's delegation", "workspace", "data root"):
+                assert compared in ScopeDenied.hint
             own = other.run("recover", "--json").json["messages"]
             assert [one["direction"] for one in own] == (["out"] if other is machine.shell else [])
 
