@@ -131,14 +131,7 @@ def enqueued(
     """
     known = find(connection, row.message_id)
     if known is not None:
-        if (known.recipient_key, known.recipient, known.digest) != (
-            row.recipient_key,
-            row.recipient,
-            row.digest,
-        ):
-            raise MessageIdConflict(
-                f"message {row.message_id} was sent with other content or to another target"
-            )
+        _require_same(known, row)
         return Enqueued(known, new=False)
     require_room(
         connection, limits, len(row.content.encode()) + stored_bytes(map(len, (bodies or {}).values()))
@@ -149,6 +142,11 @@ def enqueued(
         rows_of_bodies.keep(connection, SENT, position, bodies)
     receipt = Receipt(row.message_id, row.recipient, row.custody_id, PENDING, cursor)
     return Enqueued(row._replace(position=position, receipt=receipt), new=True)
+
+
+def _require_same(known: Outgoing, row: Outgoing) -> None:
+    if (known.recipient_key, known.recipient, known.digest) != (row.recipient_key, row.recipient, row.digest):
+        raise MessageIdConflict(f"message {row.message_id} was sent with other content or to another target")
 
 
 def find(connection: sqlite3.Connection, message_id: str) -> Outgoing | None:
