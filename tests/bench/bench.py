@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from tests.bench import (
+    bodies,
     burst,
     grid,
     growth,
@@ -36,6 +37,7 @@ SECTIONS: dict[str, tuple[Callable[[Workshop], Iterator[Finding]], ...]] = {
     "hook": (hooks.measure,),
     "grid": (grid.measure,),
     "stored": (stored.measure,),
+    "bodies": (bodies.measure,),
     "steady": (growth.measure, waiting.measure, verdicts.measure),
 }
 """Each section and what it measures, in its order."""
@@ -48,6 +50,7 @@ _ABOUT = """sections:
   hook    what a hook of Claude Code costs; how soon mail reaches an idle session
   grid    rings of 2, 10 and 50 sessions, with messages of 128, 1,024 and 8,000 bytes
   stored  sending, sending again and fetching with 200,000 messages stored
+  bodies  a file of 1 MiB, from the call to its acceptance
   steady  10,000 messages later; a reader that waits; the authority lock under twenty judges
 """
 

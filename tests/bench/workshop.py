@@ -29,6 +29,8 @@ pending_requests = 512
 rate_per_second = 100000
 rate_burst = 100000
 storage_bytes = 2000000000
+inline_attachment_bytes = 1048576
+mailbox_payload_bytes = 1048576
 """
 """Settings for a benchmark that asks for more at once than one session's host does."""
 
