@@ -10,7 +10,7 @@ from herd.coordinator.own import Own
 from herd.core.clock import Clock
 from herd.core.errors import MessageExpired, PeerOffline
 from herd.core.identity import is_peer_id
-from herd.core.limits import Limits
+from herd.core.limits import UPLOADS, Limits
 from herd.core.moments import Moment
 from herd.core.paths import Layout
 from herd.mail.lifetimes import left_ms
@@ -60,10 +60,18 @@ class LocalCarrier:
         self._bodies = bodies
         self._step = step
         self._untouched: set[str] = set()
+        self._fresh: dict[str, Bodies] = {}
 
-    def begin(self, message_id: str) -> None:
-        """Note that a message is new: until `carry` hands it to somebody, no mailbox can have it."""
+    def begin(self, message_id: str, bodies: Bodies | None = None) -> None:
+        """Note that a message is new: until `carry` hands it to somebody, no mailbox can have it.
+
+        Args:
+            message_id: The message.
+            bodies: What of it lies outside its row; at its first attempt they need not be read again.
+        """
         self._untouched.add(message_id)
+        if bodies is not None and len(self._fresh) < UPLOADS:
+            self._fresh[message_id] = bodies
 
     def untouched(self, message_id: str) -> bool:
         """Tell whether surely no mailbox has a message; a former process may have carried what it queued."""
@@ -72,11 +80,14 @@ class LocalCarrier:
     def end(self, message_id: str) -> None:
         """Forget a message that is settled."""
         self._untouched.discard(message_id)
+        self._fresh.pop(message_id, None)
 
     async def carry(self, message: Outgoing) -> Carried:
         """See `Carrier.carry`."""
         reach = await self.reach(message.recipient_key, message.recipient)
-        bodies = None if message.parts is None else await self._bodies(message)
+        bodies = None
+        if message.parts is not None:
+            bodies = self._fresh.pop(message.message_id, None) or await self._bodies(message)
         envelope = next(self._going([message]))
         self._untouched.discard(message.message_id)
         return Carried(await reach.accept(envelope, bodies), reach.running)
@@ -146,7 +157,7 @@ class LocalCarrier:
             if name is not None and is_peer_id(name) and name not in names_of(record):
                 raise PeerOffline(f"the instance {name} is over, and another one runs that session")
             connection = await local.connections.to(record)
-            return ConnectionReach(connection, local.limits.frame_bytes, step=self._step)
+            return ConnectionReach(connection, local.limits, step=self._step)
         if name is not None and is_peer_id(name):
             raise PeerOffline(f"the instance {name} is over")
         return VisitReach(

@@ -9,13 +9,15 @@ from herd.mail import inbox, outbox
 from herd.mail.conversations import require_budget
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
+from herd.mail.parts import Bodies, Parts
 
 
 class Queued(NamedTuple):
-    """A committed row, whether this call made it, and what else the commit settled."""
+    """A committed row, whether this call made it, its bodies, and what else the commit settled."""
 
     row: Outgoing
     new: bool
+    bodies: Bodies | None
     evidenced: list[Incoming]
 
 
@@ -38,7 +40,12 @@ def queue(
     if automatic and outbox.find(connection, draft.row.message_id) is None:
         require_budget(connection, draft.row.correlation_id, limits.automatic_replies)
     row, new = outbox.enqueued(connection, draft.row, limits, draft.bodies)
-    return Queued(row, new, _confirmed_by(connection, draft.row, now_ms))
+    return Queued(row, new, _bodies(draft), _confirmed_by(connection, draft.row, now_ms))
+
+
+def _bodies(draft: Draft) -> Bodies | None:
+    parts = Parts.read(draft.row.parts)
+    return None if parts is None else Bodies(parts, draft.bodies)
 
 
 def _confirmed_by(connection: sqlite3.Connection, reply: Outgoing, now_ms: int) -> list[Incoming]:

@@ -223,7 +223,7 @@ class Sending:
             self._step(OUTBOX_AFTER)
         row = queued.row
         if queued.new:
-            self._carrier.begin(row.message_id)
+            self._carrier.begin(row.message_id, queued.bodies)
             if row.lifetime_ms is not None:
                 self._mortal()
         self._evidenced(queued.evidenced)

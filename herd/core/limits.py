@@ -416,8 +416,8 @@ CHUNK_BYTES = 65_536
 BODY_FIELDS_BYTES = 1_024
 """Bytes of a frame with a piece of a body, apart from that piece, at most."""
 
-BODY_REQUESTS = 8
-"""Pieces of one body on their way at once."""
+BODY_REQUESTS = 16
+"""Pieces of one body on their way at once; half of `pending_requests` where that is less."""
 
 BODY_TRIES = 3
 """Times that one attempt begins again with a body of which the other side has not what it was sent."""

@@ -107,7 +107,7 @@ class ConnectionReach:
 
     Args:
         connection: The connection.
-        frame_bytes: Bytes of one frame on it.
+        limits: The bounds in force.
         step: The fault-test seam.
     """
 
@@ -116,19 +116,19 @@ class ConnectionReach:
     def __init__(
         self,
         connection: Requester,
-        frame_bytes: int = DEFAULT_LIMITS.frame_bytes,
+        limits: Limits = DEFAULT_LIMITS,
         *,
         step: Step = no_step,
     ) -> None:
         self._connection = connection
-        self._frame_bytes = frame_bytes
+        self._limits = limits
         self._step = step
 
     async def accept(self, envelope: Envelope, bodies: Bodies | None = None) -> Receipt:
         """See `Reach.accept`; the bodies go first, so that the message finds them there."""
         if bodies is not None:
             self._step(BODIES_BEFORE)
-            await upload(self._connection, envelope.message_id, envelope.to, bodies, self._frame_bytes)
+            await upload(self._connection, envelope.message_id, envelope.to, bodies, self._limits)
             self._step(BODIES_AFTER)
         result = await self._connection.request("peer.send", envelope.to_wire())
         return _receipt_of(result, envelope.message_id, envelope.to)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from herd.core.errors import DeliveryUnknown, InvalidParams
-from herd.core.limits import BODY_REQUESTS, BODY_TRIES
+from herd.core.limits import BODY_REQUESTS, BODY_TRIES, Limits
 from herd.mail.body_wire import Piece, piece_bytes, read_received
 from herd.mail.parts import Bodies
 
@@ -20,7 +20,7 @@ class Requester(Protocol):
         ...
 
 
-async def upload(connection: Requester, message_id: str, to: str, bodies: Bodies, frame_bytes: int) -> None:
+async def upload(connection: Requester, message_id: str, to: str, bodies: Bodies, limits: Limits) -> None:
     """Hand in every body of a message; one that is there already, whole or in part, is not sent again.
 
     Raises:
@@ -34,24 +34,26 @@ async def upload(connection: Requester, message_id: str, to: str, bodies: Bodies
             raise InvalidParams(
                 f"{len(data)} of {described.size} bytes of part {number} are left at its sender"
             )
-        size = piece_bytes(frame_bytes)
+        size = piece_bytes(limits.frame_bytes)
         blank = Piece(message_id, to, number, described, 0, b"")
         pieces = [
             blank._replace(offset=start, data=data[start : start + size])
             for start in range(0, max(len(data), 1), size)
         ]
-        await _handed_in(connection, pieces, len(data), size)
+        at_once = max(min(BODY_REQUESTS, limits.pending_requests // 2), 1)
+        await _handed_in(connection, pieces, size, at_once)
 
 
-async def _handed_in(connection: Requester, pieces: Sequence[Piece], whole: int, size: int) -> None:
+async def _handed_in(connection: Requester, pieces: Sequence[Piece], size: int, at_once: int) -> None:
+    whole = pieces[0].described.size
     # The first goes alone: its answer tells what is there from an attempt that was interrupted.
     received = await _sent(connection, pieces[0], whole)
     for _ in range(BODY_TRIES):
         if received == whole:
             return
         left = _rest(pieces, received, size)
-        for at in range(0, len(left), BODY_REQUESTS):
-            some = left[at : at + BODY_REQUESTS]
+        for at in range(0, len(left), at_once):
+            some = left[at : at + at_once]
             received = (await asyncio.gather(*[_sent(connection, one, whole) for one in some]))[-1]
     if received != whole:
         raise DeliveryUnknown(f"{received} of {whole} bytes of a body are there, whatever is sent")
