@@ -79,6 +79,7 @@ def fill(home: Path, session_id: str, table: str, count: int) -> None:
             "evidence": "bench",
             "owed": 0,
             "stripped": 0,
+            "entered": 1,
         }
         connection.execute("BEGIN IMMEDIATE")
         start = connection.execute("SELECT value FROM counter").fetchone()[0]
