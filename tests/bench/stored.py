@@ -57,7 +57,7 @@ def fill(home: Path, session_id: str, table: str, count: int) -> None:
     peer = SessionName("bench", "somebody else").key
     with closing(sqlite3.connect(open_layout(str(home)).mailbox(key), isolation_level=None)) as connection:
         cursor = connection.execute(f"SELECT * FROM {table} LIMIT 0")
-        names = [column[0] for column in cursor.description]
+        columns = [column[0] for column in cursor.description]
         common = {
             "sender_key": peer,
             "recipient": target_of("lead", peer if table == "outbox" else key),
@@ -78,10 +78,11 @@ def fill(home: Path, session_id: str, table: str, count: int) -> None:
             "handovers": 1,
             "evidence": "bench",
             "owed": 0,
-            "stripped": 0,
-            "entered": 1,
         }
         connection.execute("BEGIN IMMEDIATE")
+        names = [
+            name for name in columns if name in {*common, "message_id", "cursor"}
+        ]  # the others have defaults
         start = connection.execute("SELECT value FROM counter").fetchone()[0]
         rows = (
             tuple(
@@ -91,7 +92,7 @@ def fill(home: Path, session_id: str, table: str, count: int) -> None:
             for number in range(1, count + 1)
         )
         marks = ", ".join("?" * len(names))
-        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+        connection.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", rows)
         connection.execute("UPDATE counter SET value = ?, told = ?", (start + count, start + count))
         connection.execute("COMMIT")
 
