@@ -58,6 +58,9 @@ may answer:
 | --- | --- |
 | `INVALID_PARAMS` | a param is missing, unknown, mistyped or out of range; the message names it |
 | `METHOD_NOT_FOUND` | there is no such method here |
+| `TARGET_ENDED` | `run` names no live run that this connection bound |
+| `CAPABILITY_DENIED` | `run` names a run that may not do this |
+| `PEER_OFFLINE` | this connection, which bound the run in `run`, has ended |
 | `NO_SESSION` | no session has been bound to this process yet |
 | `SESSION_HELD` | another process holds the session, and this one is on standby |
 | `QUEUE_FULL` | `pending_requests` requests of this connection are being answered already |

@@ -42,6 +42,8 @@ _RECEIPT = (
     _sometimes("outcome", "the code of a refusal; of a pending message, of the last refusal that may pass"),
 )
 
+_RUN = "the run that asks, by its peer id; the session itself where it is left out"
+
 METHODS: dict[str, Method] = {
     "session.bind": Method(
         "Names the session that this process coordinates from now on, and ends the one before in order. The "
@@ -73,6 +75,36 @@ METHODS: dict[str, Method] = {
             "NEWER_STATE",
             "UNSAFE_ENDPOINT",
         ),
+    ),
+    "session.bind_run": Method(
+        "Binds a child run: from now on it has a peer id, is listed and can be written to. This connection "
+        "alone speaks for it, by the param `run` of other methods, and the run ends with it. See "
+        "[Let child runs correspond](../how-to/let-child-runs-correspond.md).",
+        {
+            "run_id": "the execution's own id, 1 to 256 characters; one never bound in this instance before",
+            "name": "what people call it; made from its id where it is missing",
+            "parent": "the run that it is below, by its peer id; none right below the session",
+            "capabilities": (
+                "what is delegated to it, cut down to what its parent has; all of that, but never "
+                "`resource.control`, where it is left out"
+            ),
+            "scope": "how far it reaches; as far as its parent where it is left out, and never further",
+            "external": "whether it is only shown: then it may do nothing and gets no mail",
+        },
+        (
+            Result("target", "the run's peer id, which others write to and `run` takes"),
+            Result("name", "what people call it"),
+            Result("capabilities[]", "what it may do"),
+        ),
+        ("TARGET_ENDED", "RECOVERY_REQUIRED"),
+    ),
+    "session.end_run": Method(
+        "Ends a run and all below it. No request is admitted from the first moment on, whoever waits is "
+        "refused, what else is open has 2 seconds to finish. What it has not read stays accepted, and the "
+        "senders are told `TARGET_ENDED`. What it sent and no mailbox has is rejected with the same code.",
+        {"run": "the run, by its peer id; one that this connection bound"},
+        (),
+        ("TARGET_ENDED", "RECOVERY_REQUIRED"),
     ),
     "session.update": Method(
         "Tells labels that have changed. It changes no right but those that scopes give to a folder, and "
@@ -112,14 +144,18 @@ METHODS: dict[str, Method] = {
             "is missing",
             "query": "only peers with this text in a label or target, whatever its case",
             "cursor": "`next_cursor` of the page before, with the same scope and query",
+            "run": _RUN,
         },
         (
             Result("self.target", "this session's own target"),
             Result("self.name", "what people call it"),
             Result("self.role", "`lead`"),
             Result("self.kind", "`ordinary`"),
+            _sometimes("self.run_of", "of a run: the target of its session"),
             Result("peers[].target", "what `session.send` takes"),
             _sometimes("peers[].name", "as people call it, cut at 80 characters"),
+            _sometimes("peers[].run_of", "of a run: the target of its session"),
+            _sometimes("peers[].read_only", "`true` for a run that is only shown"),
             _sometimes("peers[].cwd", "where it works"),
             _sometimes("peers[].repo", "the repository's name, where it works in one"),
             _sometimes("peers[].branch", "the branch, where there is one"),
@@ -160,6 +196,7 @@ METHODS: dict[str, Method] = {
                 "it results of every branch are found"
             ),
             "drafted": "whether what `session.draft` was given here stands in front of `message`",
+            "run": _RUN,
         },
         (
             Result("message_id", "the message's id, the same at every attempt"),
@@ -283,12 +320,14 @@ METHODS: dict[str, Method] = {
                 "its number from 1; the message must have been handed over before, and nothing is by this"
             ),
             "wait_ms": "milliseconds to wait for something to come",
+            "run": _RUN,
         },
         (
             Result("messages[].message_id", "what `session.confirm` and `reply_to` take"),
             Result("messages[].from.target", "the verified sender; it counts as shown"),
             Result("messages[].from.name", "its name, or its host's word"),
             Result("messages[].from.role", "its role; `terminal` for a terminal session"),
+            _sometimes("messages[].from.run_of", "of a run: the target of its session"),
             Result("messages[].text", "as it was sent"),
             Result("messages[].received_at", "when it was accepted, in ISO 8601"),
             _sometimes("messages[].topic", "as its sender gave it"),
@@ -326,12 +365,16 @@ METHODS: dict[str, Method] = {
     ),
     "session.waiting": Method(
         "Shows what waits and changes nothing: no message is handed over, none becomes delivered.",
-        {"review": 'whether a person asks, who is also shown what is held back by `on_restart = "review"`'},
+        {
+            "review": 'whether a person asks, who is also shown what is held back by `on_restart = "review"`',
+            "run": _RUN,
+        },
         (
             Result("messages[].message_id", "what `reply_to` takes"),
             Result("messages[].from.target", "the verified sender"),
             Result("messages[].from.name", "its name, or its host's word"),
             Result("messages[].from.role", "its role; `terminal` for a terminal session"),
+            _sometimes("messages[].from.run_of", "of a run: the target of its session"),
             Result("messages[].text", "as it was sent, at most what fits into one answer"),
             Result("messages[].received_at", "when it was accepted, in ISO 8601"),
             _sometimes("messages[].topic", "as its sender gave it"),
@@ -361,7 +404,10 @@ METHODS: dict[str, Method] = {
         "nothing. Each hand-over is counted before the answer is written; the messages stay with this caller "
         "as those of `session.read` do. A message that alone is longer than `most` stays where it is, and "
         "the text says so once.",
-        {"most": "characters of the text"},
+        {
+            "most": "characters of the text",
+            "run": _RUN,
+        },
         (
             Result("text", "what to put into the turn as it is; empty where there is nothing to say"),
             Result("message_ids[]", "the messages in it"),
@@ -387,6 +433,7 @@ METHODS: dict[str, Method] = {
                 "with `events`: the cursor to go on from, which may not lie past the last event; without it "
                 "from now on"
             ),
+            "run": _RUN,
         },
         (
             Result("notice", "the fixed words by which an idle session is woken"),
@@ -400,6 +447,7 @@ METHODS: dict[str, Method] = {
         {
             "message_ids": "the messages, at most 1,024",
             "counted": "`false` where they never reached the session: as if they had not been handed over",
+            "run": _RUN,
         },
         (),
         (),
@@ -410,6 +458,7 @@ METHODS: dict[str, Method] = {
         {
             "message_ids": "what the host has now; none where only receipts were read",
             "evidence": "what proves it, in a word or two; it is stored",
+            "run": _RUN,
         },
         (),
         ("RECOVERY_REQUIRED",),
@@ -459,13 +508,19 @@ METHODS: dict[str, Method] = {
     "session.status": Method(
         "Tells what is known of a message that this session sent. Where more may be known to the recipient's "
         "mailbox it is asked first.",
-        {"message_id": "as `session.send` gave it"},
+        {
+            "message_id": "as `session.send` gave it",
+            "run": _RUN,
+        },
         (*_RECEIPT, _sometimes("hint", "what follows from the last refusal, while it is pending")),
         ("UNKNOWN_TARGET", "RECOVERY_REQUIRED"),
     ),
     "session.cancel": Method(
         "Takes back a message that no mailbox has: it becomes rejected, with the outcome `CANCELLED`.",
-        {"message_id": "as `session.send` gave it"},
+        {
+            "message_id": "as `session.send` gave it",
+            "run": _RUN,
+        },
         _RECEIPT,
         ("UNKNOWN_TARGET", "DELIVERY_UNKNOWN", "MESSAGE_ID_CONFLICT", "RECOVERY_REQUIRED"),
     ),

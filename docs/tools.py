@@ -59,6 +59,8 @@ _RESULTS: Mapping[str, Mapping[str, str]] = {
         "peers.workspace_label": "the label of its workspace",
         "peers.activity": "what its host last said it does",
         "peers.since": "since when",
+        "peers.run_of": "of a run: the target of its session",
+        "peers.read_only": "whether it is a run that is only shown",
         "next_cursor": "the `cursor` of the next page; absent on the last one",
     },
     "message_peer": {
@@ -75,6 +77,7 @@ _RESULTS: Mapping[str, Mapping[str, str]] = {
         "messages.from.target": "its target",
         "messages.from.name": "its name",
         "messages.from.role": "its role; `terminal` for a person's shell",
+        "messages.from.run_of": "of a run: the target of its session",
         "messages.text": "the text, byte for byte",
         "messages.received_at": "when this session's mailbox accepted it",
         "messages.topic": "what it is about",

@@ -6,14 +6,17 @@ The same methods are served on the stdio of `herd session` and on the instance's
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from herd.coordinator.adapter_params import (
     BindParams,
+    BindRunParams,
     ComposeParams,
     ConfirmParams,
     DraftParams,
     DrainParams,
+    EndRunParams,
+    ForRun,
     HistoryParams,
     ListParams,
     MessageParams,
@@ -32,6 +35,9 @@ from herd.coordinator.adapter_params import (
 from herd.coordinator.capable import require_capable
 from herd.coordinator.delivery import Handed, Query
 from herd.coordinator.registering import Made
+from herd.coordinator.runs.channel import RunChannel
+from herd.coordinator.runs.requests import require_delegated
+from herd.coordinator.runs.tree import Wanted
 from herd.coordinator.sending import Sent, Submission
 from herd.coordinator.shapes import (
     shape_attachment,
@@ -49,6 +55,10 @@ from herd.rpc.connection import Connection
 
 if TYPE_CHECKING:
     from herd.coordinator.coordinator import Coordinator
+    from herd.coordinator.runs.live import LiveRun
+
+    Speaker: TypeAlias = Coordinator | LiveRun
+    """Who asks: the session itself, or one of its runs. Both have the parts that serve a request."""
 
 __all__ = ["AdapterApi", "BindParams", "Sessions", "Settled", "shape_status"]
 
@@ -93,7 +103,8 @@ class AdapterApi:
         self._command = command
         self._binding = asyncio.Lock()
         self._served: set[Coordinator] = set()
-        self._subscription = Subscription()
+        self._subscriptions: dict[str | None, Subscription] = {}
+        self._runs = RunChannel()
         self._drafted: list[str] = []
         self._connection: Connection | None = None
 
@@ -118,6 +129,10 @@ class AdapterApi:
         self._connection = connection  # only now: another request may have come while this one waited
         if method in _OF_PRESENCE:
             coordinator.renew()
+        if isinstance(wanted, ForRun) and wanted.run is not None:
+            live = self._runs.require(coordinator, wanted.run)
+            require_delegated(live, method, wanted)
+            return await self._runs.carried_out(live, connection, call(self, live, wanted))
         result: dict[str, Any] = await call(self, coordinator, wanted)
         return result
 
@@ -130,7 +145,9 @@ class AdapterApi:
         Args:
             excused: The host itself said that it does not have it.
         """
-        self._subscription.end()
+        for subscription in self._subscriptions.values():
+            subscription.end()
+        self._runs.end_all()
         for coordinator in self._served:
             coordinator.delivery.release(self, excused=excused)
 
@@ -156,6 +173,14 @@ class AdapterApi:
             me = (await self._bind(params)).own
         return {"target": me.target, "role": me.role, "kind": me.kind, "instance_id": me.instance_id}
 
+    async def _bind_run(self, coordinator: "Coordinator", params: BindRunParams) -> dict[str, Any]:
+        run = self._runs.bind(coordinator, Wanted(**params.model_dump()))
+        return {"target": run.peer_id, "name": run.name, "capabilities": list(run.capabilities)}
+
+    async def _end_run(self, coordinator: "Coordinator", params: EndRunParams) -> dict[str, Any]:
+        await self._runs.end(coordinator, params.run)
+        return {}
+
     async def _update(self, coordinator: "Coordinator", params: UpdateParams) -> dict[str, Any]:
         coordinator.update(**params.model_dump())
         return {}
@@ -163,18 +188,23 @@ class AdapterApi:
     async def _whoami(self, coordinator: "Coordinator", _: Nothing) -> dict[str, Any]:
         return coordinator.whoami()
 
-    async def _list(self, coordinator: "Coordinator", params: ListParams) -> dict[str, Any]:
+    async def _list(self, coordinator: "Speaker", params: ListParams) -> dict[str, Any]:
         coordinator.retry()
         page = await coordinator.listing.page(
             params.query, params.cursor, scope=params.scope, show=not self._command
         )
         # The answer is shown to models: where the session lives and what code runs it are no part of it.
         me = coordinator.whoami()
-        return {"self": {field: me[field] for field in ("target", "name", "role", "kind")}, **page}
+        return {
+            "self": {
+                field: me[field] for field in ("target", "name", "role", "kind", "run_of") if field in me
+            },
+            **page,
+        }
 
-    async def _send(self, coordinator: "Coordinator", params: SendParams) -> dict[str, Any]:
+    async def _send(self, coordinator: "Speaker", params: SendParams) -> dict[str, Any]:
         drafted, self._drafted = self._drafted, []
-        fields = params.model_dump(exclude={"drafted"})
+        fields = params.model_dump(exclude={"drafted", "run"})
         if params.drafted:
             fields["message"] = "".join([*drafted, params.message])
         fields["files"] = tuple(params.files or ())
@@ -194,7 +224,7 @@ class AdapterApi:
 
         return found_in(params.text)
 
-    def _told(self, coordinator: "Coordinator", sent: Sent) -> dict[str, Any]:
+    def _told(self, coordinator: "Speaker", sent: Sent) -> dict[str, Any]:
         state = sent.row.receipt.state
         answer: dict[str, Any] = {
             "message_id": sent.row.message_id,
@@ -204,7 +234,8 @@ class AdapterApi:
         coordinator.delivery.said(sent.row)
         if state == PENDING:
             return answer  # of a message that is still queued nothing is claimed about who has it
-        lying = coordinator.undrained_at(sent.row.recipient_key)
+        # Of a run nobody can tell by its session's mail whether it takes its own.
+        lying = None if sent.row.to_run else coordinator.undrained_at(sent.row.recipient_key)
         optional = {"peer_running": None if sent.running else False, "undrained_minutes": lying}
         return {**answer, **{field: value for field, value in optional.items() if value is not None}}
 
@@ -220,7 +251,7 @@ class AdapterApi:
     async def _result(self, coordinator: "Coordinator", params: ResultParams) -> dict[str, Any]:
         return (await coordinator.registering.register(Made(**params.model_dump())))._asdict()
 
-    async def _read(self, coordinator: "Coordinator", params: ReadParams) -> dict[str, Any]:
+    async def _read(self, coordinator: "Speaker", params: ReadParams) -> dict[str, Any]:
         if params.offset and params.message_id is None:
             raise InvalidParams("offset goes on within one message: give its message_id", field="offset")
         if params.attachment is not None and params.message_id is None:
@@ -253,11 +284,11 @@ class AdapterApi:
         }
         return {**answer, **{field: value for field, value in optional.items() if value}}
 
-    async def _confirm(self, coordinator: "Coordinator", params: ConfirmParams) -> dict[str, Any]:
+    async def _confirm(self, coordinator: "Speaker", params: ConfirmParams) -> dict[str, Any]:
         await coordinator.delivery.confirm(self, params.message_ids, params.evidence)
         return {}
 
-    async def _waiting(self, coordinator: "Coordinator", params: WaitingParams) -> dict[str, Any]:
+    async def _waiting(self, coordinator: "Speaker", params: WaitingParams) -> dict[str, Any]:
         rows, unreadable, more = await coordinator.delivery.waiting(review=params.review)
         answer = {"messages": [shape_message(row) for row in rows], "unreadable": unreadable, "more": more}
         optional: dict[str, Any] = {
@@ -271,22 +302,25 @@ class AdapterApi:
         coordinator.delivery.let_through()
         return {"let_through": count}
 
-    async def _drain(self, coordinator: "Coordinator", params: DrainParams) -> dict[str, Any]:
+    async def _drain(self, coordinator: "Speaker", params: DrainParams) -> dict[str, Any]:
         return (await coordinator.delivery.drain(self, params.most))._asdict()
 
-    async def _release(self, coordinator: "Coordinator", params: ReleaseParams) -> dict[str, Any]:
+    async def _release(self, coordinator: "Speaker", params: ReleaseParams) -> dict[str, Any]:
         if params.counted:
             coordinator.delivery.release(self, params.message_ids, excused=True)
         else:
             await coordinator.delivery.put_back(self, params.message_ids)
         return {}
 
-    async def _subscribe(self, coordinator: "Coordinator", params: SubscribeParams) -> dict[str, Any]:
+    async def _subscribe(self, coordinator: "Speaker", params: SubscribeParams) -> dict[str, Any]:
         if params.after is not None and not params.events:
             raise InvalidParams("after: goes with events alone", field="after")
+        if params.run is not None and params.events:
+            raise InvalidParams("events: the journal is the session's own, and no run's", field="events")
         after = None if params.after is None else int(params.after)
         connection = self._connection  # before anything is waited for: the next request may have none
-        return await self._subscription.begin(coordinator, connection, events=params.events, after=after)
+        subscription = self._subscriptions.setdefault(params.run, Subscription(params.run))
+        return await subscription.begin(coordinator, connection, events=params.events, after=after)
 
     async def _history(self, coordinator: "Coordinator", params: HistoryParams) -> dict[str, Any]:
         return {"messages": await coordinator.records.history(**params.model_dump())}
@@ -294,10 +328,10 @@ class AdapterApi:
     async def _purge(self, coordinator: "Coordinator", params: PurgeParams) -> dict[str, Any]:
         return {"removed": await coordinator.records.purge(params.message_id)}
 
-    async def _status(self, coordinator: "Coordinator", params: MessageParams) -> dict[str, Any]:
+    async def _status(self, coordinator: "Speaker", params: MessageParams) -> dict[str, Any]:
         return await coordinator.status(params.message_id)
 
-    async def _cancel(self, coordinator: "Coordinator", params: MessageParams) -> dict[str, Any]:
+    async def _cancel(self, coordinator: "Speaker", params: MessageParams) -> dict[str, Any]:
         return shape_status(await coordinator.cancel(params.message_id))
 
 
@@ -313,6 +347,8 @@ _OF_PRESENCE = frozenset(
 """The calls that show or change that the session is there, and so notice where its record was removed."""
 
 _METHODS: dict[str, tuple[type[Params], Any]] = {
+    "session.bind_run": (BindRunParams, AdapterApi._bind_run),  # noqa: SLF001
+    "session.end_run": (EndRunParams, AdapterApi._end_run),  # noqa: SLF001
     "session.update": (UpdateParams, AdapterApi._update),  # noqa: SLF001 - the table of this class
     "session.whoami": (Nothing, AdapterApi._whoami),  # noqa: SLF001
     "session.list": (ListParams, AdapterApi._list),  # noqa: SLF001

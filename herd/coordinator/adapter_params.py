@@ -28,9 +28,10 @@ from herd.core.limits import (
     READ_WAIT_MS,
     RECORD_CAPABILITIES,
     REFERENCES_AT_ONCE,
+    RUN_ID_CHARACTERS,
     TOPIC_CHARACTERS,
 )
-from herd.mail.wire import MessageId
+from herd.mail.wire import MessageId, PeerId
 
 Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARACTERS)]
 Cwd = Annotated[str, Field(min_length=1, max_length=CWD_CHARACTERS)]
@@ -61,6 +62,11 @@ def _whole(value: object) -> object:
 Whole = BeforeValidator(_whole)
 
 
+def _listed(value: object) -> object:
+    # JSON has no tuples, and a strict shape takes no list for one.
+    return tuple(value) if isinstance(value, list) else value
+
+
 class Params(BaseModel):
     """A strict shape in our own spelling."""
 
@@ -69,6 +75,20 @@ class Params(BaseModel):
 
 class Nothing(Params):
     """No field at all."""
+
+
+class ForRun(Params):
+    """What may be asked for one run of the session: then for that one and nobody else.
+
+    Attributes:
+        run: The run's peer id; the request is the session's own where None.
+    """
+
+    run: PeerId | None = None
+
+
+class OnlyForRun(ForRun):
+    """No field but the run."""
 
 
 class BindParams(Params):
@@ -84,6 +104,26 @@ class BindParams(Params):
     capabilities: Annotated[list[Capability], Field(max_length=RECORD_CAPABILITIES)] | None = None
 
 
+class BindRunParams(Params):
+    """What `session.bind_run` takes."""
+
+    run_id: Annotated[str, Field(min_length=1, max_length=RUN_ID_CHARACTERS)]
+    name: Label | None = None
+    parent: PeerId | None = None
+    capabilities: (
+        Annotated[tuple[Capability, ...], Field(max_length=RECORD_CAPABILITIES), BeforeValidator(_listed)]
+        | None
+    ) = None
+    scope: Scope | None = None
+    external: bool = False
+
+
+class EndRunParams(Params):
+    """What `session.end_run` takes."""
+
+    run: PeerId
+
+
 class UpdateParams(Params):
     """What `session.update` takes; absent fields stay as they are."""
 
@@ -94,7 +134,7 @@ class UpdateParams(Params):
     turn_ended: bool = False
 
 
-class ListParams(Params):
+class ListParams(ForRun):
     """What `session.list` takes."""
 
     scope: Scope | None = None
@@ -102,7 +142,7 @@ class ListParams(Params):
     cursor: Annotated[str, Field(min_length=1, max_length=CURSOR_CHARACTERS)] | None = None
 
 
-class SendParams(Params):
+class SendParams(ForRun):
     """What `session.send` takes.
 
     `drafted` puts what `session.draft` was given on this connection in front of the message. `branches` are
@@ -165,14 +205,14 @@ class ComposeParams(Params):
     call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_CHARACTERS)] | None = None
 
 
-class SubscribeParams(Params):
+class SubscribeParams(ForRun):
     """What `session.subscribe` takes."""
 
     events: bool = False
     after: Digits | None = None
 
 
-class ReadParams(Params):
+class ReadParams(ForRun):
     """What `session.read` takes. `sender` is spelt `from` outside."""
 
     after: Digits | None = None
@@ -184,27 +224,27 @@ class ReadParams(Params):
     wait_ms: Annotated[int, Field(ge=0, le=READ_WAIT_MS), Whole] = 0
 
 
-class WaitingParams(Params):
+class WaitingParams(ForRun):
     """What `session.waiting` takes."""
 
     review: bool = False
 
 
-class ConfirmParams(Params):
+class ConfirmParams(ForRun):
     """What `session.confirm` takes: messages that were read; receipts that came with them need no naming."""
 
     message_ids: Annotated[list[MessageId], Field(max_length=CONFIRMED_AT_ONCE)]
     evidence: Label
 
 
-class ReleaseParams(Params):
+class ReleaseParams(ForRun):
     """What `session.release` takes."""
 
     message_ids: Annotated[list[MessageId], Field(max_length=CONFIRMED_AT_ONCE)]
     counted: bool = True
 
 
-class DrainParams(Params):
+class DrainParams(ForRun):
     """What `session.drain` takes."""
 
     most: Annotated[int, Field(ge=DRAIN_LEAST_CHARACTERS, le=DRAIN_GREATEST_CHARACTERS), Whole] = (
@@ -226,7 +266,7 @@ class PurgeParams(Params):
     message_id: MessageId | None = None
 
 
-class MessageParams(Params):
+class MessageParams(ForRun):
     """What `session.status` and `session.cancel` take."""
 
     message_id: MessageId

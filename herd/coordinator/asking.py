@@ -27,6 +27,7 @@ class Asking:
         routes: Where pending messages wait.
         recorded: Told each row of which more is written down now.
         clock: Says when.
+        run: Whose messages: a run's; None for the session's own.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class Asking:
         *,
         recorded: Callable[[Outgoing], None],
         clock: Clock,
+        run: str | None = None,
     ) -> None:
+        self._run = run
         self._mailbox = mailbox
         self._carrier = carrier
         self._routes = routes
@@ -50,7 +53,7 @@ class Asking:
         Raises:
             UnknownTarget: this session sent no such message.
         """
-        row = await self._sent(message_id)
+        row = await self._sent(message_id, self._run)
         if row.receipt.state in _MAY_BE_MORE_BY_NOW:
             with suppress(HerdError):  # what is stored stands while the recipient cannot be asked
                 row = await self._learnt(row)
@@ -65,7 +68,7 @@ class Asking:
             DeliveryUnknown: it may have been accepted and the recipient cannot be asked now; it stays.
             MessageIdConflict: it is settled already, so there is nothing to take back.
         """
-        row = await self._sent(message_id)
+        row = await self._sent(message_id, self._run)
         if row.receipt.state == PENDING:
             async with self._routes.held(row):
                 row = await self._taken_back(row)
@@ -85,7 +88,7 @@ class Asking:
             Whether its fate is known now: what may have been accepted stays until its recipient can be asked.
         """
         async with self._routes.held(row):
-            row = await self._sent(row.message_id)
+            row = await self._sent(row.message_id, row.run)
             if row.receipt.state == PENDING:
                 try:
                     receipt = await self._elsewhere(row)
@@ -95,8 +98,8 @@ class Asking:
         self._recorded(row)
         return True
 
-    async def _sent(self, message_id: str) -> Outgoing:
-        row = await self._mailbox.read(lambda connection: outbox.required(connection, message_id))
+    async def _sent(self, message_id: str, run: str | None) -> Outgoing:
+        row = await self._mailbox.read(lambda connection: outbox.required(connection, message_id, run))
         if row is None:
             raise UnknownTarget(
                 "this session has sent no message yet", hint="Use the message_id that the send gave."

@@ -48,6 +48,7 @@ class Attention:
         clock: Says when.
         wakes_per_hour: Wakes allowed in an hour; 0 where the person wants none.
         deepest: Greatest depth of a message that may wake.
+        run: Whose mail: a run's; None for the session's own.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Attention:
         clock: Clock,
         wakes_per_hour: int,
         deepest: int,
+        run: str | None = None,
     ) -> None:
+        self._run = run
         self._mailbox = mailbox
         self._health = health
         self._is_free = is_free
@@ -120,7 +123,7 @@ class Attention:
         Raises:
             HerdError: the mailbox cannot be read.
         """
-        return self._waiting(await self._mailbox.read(inbox.lying) or [])
+        return self._waiting(await self._lying())
 
     async def _look(self) -> None:
         try:
@@ -128,12 +131,15 @@ class Attention:
                 self._again = False
                 try:
                     self._health.require()
-                    rows = await self._mailbox.read(inbox.lying) or []
+                    rows = await self._lying()
                 except HerdError:
                     return  # what waits is told once health is back
                 self._tell(self._waiting(rows), sum(self._is_held_back(row.sequence) for row in rows))
         finally:
             self._looking = False
+
+    async def _lying(self) -> list[Lying]:
+        return await self._mailbox.read(lambda connection: inbox.lying(connection, self._run)) or []
 
     def _waiting(self, rows: list[Lying]) -> Waiting:
         free = [row for row in rows if self._is_free(row.sequence, row.handovers)]

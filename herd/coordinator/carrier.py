@@ -1,18 +1,27 @@
 """The carrier of this machine: from an outbox to the custody of the recipient, and receipts back."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from herd.coordinator.authority import Authority
 from herd.coordinator.connections import Connections, Peer
 from herd.coordinator.own import Own
 from herd.core.clock import Clock
-from herd.core.errors import MessageExpired, PeerOffline
+from herd.core.errors import (
+    InvalidParams,
+    MessageExpired,
+    MessageIdConflict,
+    PeerOffline,
+    ScopeDenied,
+    TargetEnded,
+    UnknownTarget,
+)
 from herd.core.identity import is_peer_id
 from herd.core.limits import UPLOADS, Limits
 from herd.core.moments import Moment
 from herd.core.paths import Layout
+from herd.mail.inbox import Sender
 from herd.mail.lifetimes import left_ms
 from herd.mail.outbox import Outgoing
 from herd.mail.parts import Bodies
@@ -23,9 +32,11 @@ from herd.mail.steps import Step, no_step
 from herd.mail.together import fitting
 from herd.mail.wire import Envelope
 from herd.presence.record import Record
-from herd.presence.registry import Registry, names_of
+from herd.presence.registry import Registry
 from herd.presence.session_file import read_session_file
 from roles.model import Party
+
+_OVER = "the run that sent this message ended before any mailbox had it"
 
 
 class Local(NamedTuple):
@@ -38,6 +49,10 @@ class Local(NamedTuple):
     own: Own
     limits: Limits
     clock: Clock
+    lives: Callable[[str], bool]
+    """Whether a run of this very instance lives."""
+    inside: Callable[[Sender], Reach]
+    """Gives this session's own custody, for one of those in it."""
 
 
 class LocalCarrier:
@@ -84,20 +99,26 @@ class LocalCarrier:
 
     async def carry(self, message: Outgoing) -> Carried:
         """See `Carrier.carry`."""
-        reach = await self.reach(message.recipient_key, message.recipient)
+        if self._is_orphan(message):
+            return Carried(await self._left_over(message))
+        reach = await self.reach(message.recipient_key, message.recipient, message)
         bodies = None
         if message.parts is not None:
             bodies = self._fresh.pop(message.message_id, None) or await self._bodies(message)
         envelope = next(self._going([message]))
         self._untouched.discard(message.message_id)
-        return Carried(await reach.accept(envelope, bodies), reach.running)
+        with self._ending(message):
+            return Carried(await reach.accept(envelope, bodies), reach.running)
 
     async def carry_together(self, messages: Sequence[Outgoing]) -> CarriedTogether:
         """See `Carrier.carry_together`: one request, or one visit."""
-        reach = await self.reach(messages[0].recipient_key, messages[0].recipient)
+        if self._is_orphan(messages[0]):
+            return CarriedTogether((await self._left_over(messages[0]),))
+        reach = await self.reach(messages[0].recipient_key, messages[0].recipient, messages[0])
         going = fitting(self._going(messages), self._local.limits.frame_bytes)
         self._untouched.difference_update(envelope.message_id for envelope in going)
-        together = await reach.accept_together(going)
+        with self._ending(messages[0]):
+            together = await reach.accept_together(going)
         return CarriedTogether(together.receipts, reach.running, together.refusal)
 
     def _going(self, messages: Sequence[Outgoing]) -> Iterator[Envelope]:
@@ -125,7 +146,7 @@ class LocalCarrier:
             UnknownTarget: it has no such message.
             HerdError: it could not be asked.
         """
-        reach = await self.reach(message.recipient_key)
+        reach = await self.reach(message.recipient_key, message=message)
         return await reach.status(message.message_id, message.recipient, message.digest)
 
     def running(self, key: str) -> Record | None:
@@ -140,34 +161,70 @@ class LocalCarrier:
             return proved.record
         return self._local.registry.running(key)
 
-    async def reach(self, key: str, name: str | None = None) -> Reach:
+    async def reach(self, key: str, name: str | None = None, message: Outgoing | None = None) -> Reach:
         """Give the custody of a session as it can be reached now.
 
         Args:
             key: The session key.
-            name: The exact target or peer id meant; a peer id reaches that one instance or nobody.
+            name: The exact target or peer id meant; a peer id reaches that one instance, or a run in it, or
+                nobody. Whoever runs the session now says so where it is over.
+            message: The one that it is about, where a run of this session may have sent it.
 
         Raises:
             PeerOffline: that instance is over, or the session was never here.
             HerdError: its socket could not be reached or proved.
         """
         local = self._local
+        run = message.run if message is not None else None
+        sender = local.own.as_sender() if message is None or run is None else Sender(**message.sender)
+        if key == local.own.key:
+            return local.inside(sender)
         record = self.running(key)
         if record is not None:
-            if name is not None and is_peer_id(name) and name not in names_of(record):
-                raise PeerOffline(f"the instance {name} is over, and another one runs that session")
             connection = await local.connections.to(record)
-            return ConnectionReach(connection, local.limits, step=self._step)
+            return ConnectionReach(connection, local.limits, run=run, step=self._step)
         if name is not None and is_peer_id(name):
             raise PeerOffline(f"the instance {name} is over")
         return VisitReach(
             local.layout,
             key,
-            local.own.as_sender(),
+            sender,
             lambda: self._admitted(key),
             limits=local.limits,
             clock=local.clock,
         )
+
+    def _is_orphan(self, message: Outgoing) -> bool:
+        """Tell whether a message is from a run that is over: nobody can prove any more that it sends it."""
+        return message.run is not None and not self._local.lives(message.run)
+
+    @contextmanager
+    def _ending(self, message: Outgoing) -> Iterator[None]:
+        """Tell what happened to a message whose run began to close while it was on its way.
+
+        Its recipient asked for the run, and was told that there is none.
+        """
+        try:
+            yield
+        except InvalidParams:
+            if self._is_orphan(message):
+                raise TargetEnded(_OVER) from None
+            raise
+
+    async def _left_over(self, message: Outgoing) -> Receipt:
+        """Settle what a run left pending: what a mailbox has accepted is accepted, and the rest never goes.
+
+        Raises:
+            TargetEnded: no mailbox has it, so it is rejected.
+            HerdError: the recipient cannot be asked now.
+        """
+        over = TargetEnded(_OVER)
+        if self.untouched(message.message_id):
+            raise over
+        try:
+            return await self.status(message)
+        except (UnknownTarget, MessageIdConflict, ScopeDenied):
+            raise over from None
 
     def _admitted(self, key: str) -> AbstractContextManager[None]:
         """Judge against what is durable about a sleeping session."""

@@ -18,7 +18,6 @@ from herd.core.errors import (
     HerdError,
     InvalidParams,
     PeerOffline,
-    TargetEnded,
     UnknownTarget,
 )
 from herd.core.identity import is_peer_id, is_target
@@ -78,14 +77,14 @@ async def compose(coordinator: "Coordinator", params: "ComposeParams") -> Sent |
 async def recipient_of(coordinator: "Coordinator", to: str) -> Recipient:
     """Resolve an exact target or peer id that a person selected.
 
-    A target is its session's, whichever instance runs it, or none. A peer id is one instance's and never
-    another's; it may be selected where that instance's session was shown to this one.
+    A target is its session's, whichever instance runs it, or none. A peer id is one instance's, or one run's,
+    and never another's; it may be selected where that instance's session, or that run, was shown to this one.
 
     Raises:
         UnknownTarget: it was not shown to this session, or is this session itself.
         AmbiguousTarget: another session of this machine has the same target.
         PeerOffline: nobody runs as that peer id now.
-        TargetEnded: another instance has replaced it.
+        TargetEnded: another instance has replaced it, or the run is over.
     """
     if not is_peer_id(to):
         return await coordinator.listing.shown(to)
@@ -94,9 +93,7 @@ async def recipient_of(coordinator: "Coordinator", to: str) -> Recipient:
         await coordinator.listing.shown(names_of(record)[0])
         return Recipient(to, record.key)
     with suppress(UnknownTarget):
-        known = await coordinator.listing.shown(to)
-        if coordinator.carrier.running(known.key) is not None:
-            raise TargetEnded(f"{to} is over, and its session goes on without it")
+        return await coordinator.sending.alive(await coordinator.listing.shown(to))
     raise PeerOffline(f"nobody who was shown to this session is {to} now")
 
 
@@ -186,12 +183,13 @@ async def _shapes(coordinator: "Coordinator", bound: "Sequence[Bound]") -> list[
         {
             **one.reference._asdict(),
             "to": one.to,
-            "peer": entries.get(one.to) or _offline(one.to, known.get(one.to)),
+            "peer": entries.get(one.to) or _unlisted(one.to, known.get(one.to)),
         }
         for one in bound
     ]
 
 
-def _offline(to: str, known: "Shown | None") -> dict[str, Any]:
+def _unlisted(to: str, known: "Shown | None") -> dict[str, Any]:
     named = {"name": known.name} if known is not None and known.name is not None else {}
-    return {"target": to, **named, "offline": True}
+    # Of a peer id it is known by now that it is there: it names a run, which no record lists.
+    return {"target": to, **named} if is_peer_id(to) else {"target": to, **named, "offline": True}

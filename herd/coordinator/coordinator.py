@@ -9,9 +9,10 @@ import asyncio
 import gc
 import logging
 import secrets
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from herd.coordinator.connections import Peer
 from herd.coordinator.door import Door
@@ -36,6 +37,9 @@ from herd.mail.routes import Progress
 from herd.presence.entries import undrained_minutes
 from herd.presence.session_file import SessionFile
 from herd.rpc.connection import Connection
+
+if TYPE_CHECKING:
+    from herd.coordinator.runs.live import LiveRun
 
 __all__ = ["Coordinator", "coordinate"]
 
@@ -111,6 +115,7 @@ class Coordinator(Joined):
         if self._presenting is not None:
             self._presenting.end()
         self.delivery.end()
+        await self.runs.end_all()
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_S):
                 await self.routes.written()
@@ -183,6 +188,11 @@ class Coordinator(Joined):
         if self._presenting is not None:
             self._presenting.undrained(since)
 
+    def show_runs(self, *, some: bool) -> None:
+        """See `Joined.show_runs`."""
+        if self._presenting is not None:
+            self._presenting.runs(some=some)
+
     async def status(self, message_id: str) -> dict[str, Any]:
         """Give what is known of a message this session sent; see `Asking.status`."""
         row, refusal = await self.asking.status(message_id)
@@ -229,6 +239,7 @@ class Coordinator(Joined):
         if self.mailbox.custody_id is not None:
             self._waits()  # nobody was told of what came before the fault and was never handed over
             self.expiring.look()
+            self.tasks.create_task(self.runs.write_down())
         self.retry()
 
     def retry(self) -> None:
@@ -243,7 +254,7 @@ class Coordinator(Joined):
 
     def row_changed(self, row: Incoming) -> None:
         """See `Joined.row_changed`."""
-        self.owing.due(row.sender_key)
+        self.owing.due(row.sender.key)
         if row.receipt.state in {EXPIRED, REJECTED}:
             self.undrained.handed()  # it looks again what waits
         self.journal.happened()
@@ -251,26 +262,28 @@ class Coordinator(Joined):
 
     def progressed(self, progress: Progress) -> None:
         """See `Joined.progressed`."""
-        self.sending.progressed(progress)
-        self.delivery.arrived()
+        speakers: list[Coordinator | LiveRun] = [self, *self.runs.all_parts()]
+        for one in speakers:
+            one.sending.progressed(progress)  # a message's id is nobody else's
+            one.delivery.arrived()
 
     def recorded(self, row: Outgoing) -> None:
         """See `Joined.recorded`."""
         if row.receipt.state != PENDING:
             self.routes.settled_elsewhere(row)
-            self.sending.settled(row)
+            self._speaker(row).sending.settled(row)
             self.carrier.end(row.message_id)
         if row.reply_to is not None:
             self.owing.due(row.recipient_key)  # what it answers may have become replied
         self.journal.happened()
-        self.delivery.arrived()
+        self._speaker(row).delivery.arrived()
         self._changed()
 
     def learnt(self, row: Outgoing) -> None:
         """See `Joined.learnt`."""
         self.recorded(row)
         if row.receipt.state != PENDING:
-            self.sending.progressed(Progress(row.receipt))
+            self._speaker(row).sending.progressed(Progress(row.receipt))
 
     async def accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """See `Joined.accepted`; whoever has proved nothing in time is shut out again."""
@@ -308,7 +321,11 @@ class Coordinator(Joined):
             if self.opening.on_restart == RESTART_REVIEW and self.own.session.host != TERMINAL:
                 rows = await self.mailbox.read(inbox.lying) or []
                 self.delivery.hold_back(max((row.sequence for row in rows), default=0))
-            self._left = await self.mailbox.read(outbox.pending) or []
+            self._left = await self.mailbox.read(_left_behind) or []
+
+    def _speaker(self, row: Outgoing) -> "Coordinator | LiveRun":
+        """Give who sent a message: the session, or a run while there is anybody in it who could wait."""
+        return self.runs.find(row.run) or self
 
     def _take_up(self) -> None:
         if not self._taken_up and self.health.fault is None:
@@ -333,3 +350,9 @@ class Coordinator(Joined):
         else:
             self._presenting.announce()
             self.health.hasten()
+
+
+def _left_behind(connection: sqlite3.Connection) -> list[Outgoing]:
+    """Give what a former instance left pending, and note that its runs are over."""
+    inbox.runs_ended(connection)
+    return outbox.pending(connection)

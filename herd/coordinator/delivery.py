@@ -17,7 +17,7 @@ from herd.coordinator.rooms import AnswerRoom, Drained, Room, TextRoom
 from herd.coordinator.shapes import shape_message, shape_receipt
 from herd.coordinator.wholeness import Attachment
 from herd.core.clock import Clock, first_of
-from herd.core.errors import CapabilityDenied, NoSession, ResourceBusy, UnknownTarget
+from herd.core.errors import CapabilityDenied, NoSession, ResourceBusy, TargetEnded, UnknownTarget
 from herd.core.limits import DRAIN_CHARACTERS, RECEIPTS_SEEN
 from herd.core.moments import Moment
 from herd.mail import inbox, whole
@@ -74,6 +74,7 @@ class Delivery(Holding):
         hold: Takes the authority lock shared, around each verdict and the count that rests on it.
         clock: Says when.
         step: The fault-test seam.
+        run: Whose inbox: a run's; None for the session's own.
     """
 
     def __init__(
@@ -86,8 +87,9 @@ class Delivery(Holding):
         hold: Callable[[], Awaitable[AbstractContextManager[object]]],
         clock: Clock,
         step: Step = no_step,
+        run: str | None = None,
     ) -> None:
-        super().__init__(mailbox, news, clock=clock, step=step)
+        super().__init__(mailbox, news, clock=clock, step=step, run=run)
         self._health = health
         self._judge = judge
         self._hold = hold
@@ -148,9 +150,10 @@ class Delivery(Holding):
 
     def _is_news(self, row: Outgoing, query: Query) -> bool:
         """Tell whether a receipt ends a wait: not what was told, nor a step to the answer that is awaited."""
-        if self._said.get(row.message_id) == row.receipt.state:
+        receipt = row.receipt
+        if self._said.get(row.message_id) == receipt.state and receipt.outcome is None:
             return False
-        return query.reply_to is None or row.receipt.state == REJECTED
+        return query.reply_to is None or receipt.state == REJECTED or receipt.outcome is not None
 
     async def waiting(self, *, review: bool = False) -> tuple[list[Incoming], list[str], bool]:
         """Give what waits, the ids of what cannot be read, and whether there is more; hand nothing over.
@@ -159,11 +162,12 @@ class Delivery(Holding):
             review: Whether a person asks, who is also shown what is held back.
         """
         room = AnswerRoom()
-        rows = await self._mailbox.read(whole.undelivered) or []
+        rows = await self._mailbox.read(lambda found: whole.undelivered(found, self._run)) or []
         rows = [row for row in rows if review or not self.is_held_back(row.sequence)]
         rows = [row for row in rows if not self._is_over(row)]
         shown = list(itertools.takewhile(room.takes, rows))
-        return shown, await self._mailbox.read(whole.unreadable) or [], len(shown) < len(rows)
+        unreadable = await self._mailbox.read(lambda found: whole.unreadable(found, self._run))
+        return shown, unreadable or [], len(shown) < len(rows)
 
     async def held_back(self) -> int:
         """Count what waits for a person to let it through."""
@@ -172,7 +176,7 @@ class Delivery(Holding):
 
     async def set_aside(self) -> list[str]:
         """Give the ids of what was handed over too often in vain, and waits for a person or a call by id."""
-        rows = await self._mailbox.read(inbox.lying) or []
+        rows = await self._mailbox.read(lambda connection: inbox.lying(connection, self._run)) or []
         return [
             row.message_id
             for row in rows
@@ -205,7 +209,12 @@ class Delivery(Holding):
                 del self._announced[number]
         await super().put_back(reader, message_ids)
 
+    async def _undelivered(self) -> list[Incoming]:
+        return await self._mailbox.read(lambda connection: inbox.undelivered(connection, self._run)) or []
+
     def _require_open(self) -> None:
+        if self._over and self._run is not None:
+            raise TargetEnded(f"the run {self._run} is over")
         if self._over:
             raise NoSession(
                 "this session has ended here, or the process was bound to another one", hint="Read again."
@@ -227,7 +236,7 @@ class Delivery(Holding):
 
     async def _take_one(self, reader: Hashable, message_id: str, query: Query) -> Handed:
         with await self._hold():
-            rows = await self._mailbox.read(lambda connection: inbox.by_id(connection, message_id)) or []
+            rows = await self._mailbox.read(lambda found: inbox.by_id(found, message_id, self._run)) or []
             # What was rejected at its delivery, or is over, is shown to no host.
             chosen = [row for row in rows if _asked_for(row, query) and row.receipt.state != REJECTED]
             over = [row for row in chosen if row.receipt.state == EXPIRED or self._is_over(row)]
@@ -275,7 +284,7 @@ class Delivery(Holding):
 
     async def _chosen(self, query: Query, room: Room, *, person: bool) -> tuple[list[Incoming], bool]:
         chosen: list[Incoming] = []
-        for row in await self._mailbox.read(inbox.undelivered) or []:
+        for row in await self._undelivered():
             if not (self._is_free(row, person=person) and _asked_for(row, query)):
                 continue
             if self._is_over(row):

@@ -96,7 +96,7 @@ class Drafting:
     def message_id(self, submission: Submission) -> str:
         """Give the id: the same for a call made twice, otherwise a new one."""
         if submission.call_id is not None:
-            return derived_message_id(self._own.key, submission.call_id)
+            return derived_message_id(self._own.identity, submission.call_id)
         # Loaded at the first send, like everything that only sending needs.
         from uuid_utils import uuid7
 
@@ -135,12 +135,16 @@ class Drafting:
             created_at=now.wall_ms,
             custody_id=file.custody_id if file else None,
             receipt=Receipt(message_id, recipient.to, None, PENDING, 0),
+            run=self._own.run,
             instance_id=self._own.instance_id,
             lifetime_ms=submission.expires_in_ms,
             since=now.text(),
+            to_run=recipient.run,
         )
-        ids = (message_id, row.recipient, correlation, row.conversation_id, row.reply_to, _CUSTODY)
-        plain = not submission.files and surely_fits((row.content, row.topic, self._own.target), ids)
+        custody = _CUSTODY
+        ids = (message_id, row.recipient, correlation, row.conversation_id, row.reply_to, custody, row.run)
+        texts = (row.content, row.topic, self._own.session_target)
+        plain = not submission.files and surely_fits(texts, ids)
         if plain and 4 * len(row.content) <= self._limits.message_bytes:
             return Draft(_digested(row, None), {})
         attached = Attached()
@@ -213,7 +217,7 @@ class Drafting:
         if reply_to is None:
             return None
         found = await self._mailbox.read(
-            lambda connection: outbox.require_reply(connection, reply_to, recipient.key)
+            lambda found: outbox.require_reply(found, reply_to, recipient.identity, self._own.run)
         )
         if found is None:
             raise InvalidReply("no message has come to this session yet")

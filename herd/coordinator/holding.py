@@ -41,14 +41,18 @@ class Holding:
         news: Who is told.
         clock: Says when.
         step: The fault-test seam.
+        run: Whose messages: a run's; None for the session's own.
     """
 
-    def __init__(self, mailbox: Mailbox, news: News, *, clock: Clock, step: Step) -> None:
+    def __init__(
+        self, mailbox: Mailbox, news: News, *, clock: Clock, step: Step, run: str | None = None
+    ) -> None:
         self._mailbox = mailbox
         self._news = news
         self._clock = clock
         self._step = step
-        self._told = Told(mailbox)
+        self._run = run
+        self._told = Told(mailbox, run)
         self._wholeness = Wholeness(mailbox)
         self._holders: dict[int, Hashable] = {}
         self._ids: dict[int, str] = {}
@@ -82,7 +86,7 @@ class Holding:
         """
 
         def chosen(connection: sqlite3.Connection) -> list[int]:
-            rows = [row for one in message_ids for row in inbox.by_id(connection, one)]
+            rows = [row for one in message_ids for row in inbox.by_id(connection, one, self._run)]
             return [row.sequence for row in rows if self._may_confirm(reader, row)]
 
         await self._confirm(chosen, evidence)
@@ -141,7 +145,7 @@ class Holding:
             held = set(self._holders)
 
             def work(connection: sqlite3.Connection) -> tuple[list[Incoming], list[Incoming]]:
-                rows = inbox.mortal(connection)
+                rows = inbox.mortal(connection, self._run)
                 free = [row for row in rows if row.sequence not in held and (left_ms(row, now) or 0) <= 0]
                 ended = [inbox.expire(connection, row.sequence, now.wall_ms) for row in free]
                 return rows, [row for row in ended if row is not None]
@@ -173,6 +177,12 @@ class Holding:
     def damaged(self) -> list[str]:
         """The ids of messages that wait and cannot be shown, since they are damaged where they are stored."""
         return self._wholeness.damaged
+
+    def give_back(self, sequences: Iterable[int]) -> None:
+        """Take back messages whose evidence is overdue; they are given again, marked so."""
+        overdue = [number for number in sequences if number in self._holders]
+        self._excused.difference_update(overdue)
+        self._let_go(overdue)
 
     def holds(self, reader: Hashable) -> bool:
         """Tell whether a reader holds anything without evidence."""

@@ -8,6 +8,7 @@ import asyncio
 import os
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from herd.coordinator.asking import Asking
 from herd.coordinator.attaching import Attaching
@@ -30,6 +31,10 @@ from herd.coordinator.own import Own, party_of
 from herd.coordinator.peers import Inner, PeerHandler
 from herd.coordinator.records import Records
 from herd.coordinator.registering import Registering
+from herd.coordinator.runs.directories import Directories
+from herd.coordinator.runs.inside import InsideReach
+from herd.coordinator.runs.others import ListedRuns
+from herd.coordinator.runs.runs import Runs
 from herd.coordinator.sending import Sending
 from herd.coordinator.tasks import Tasks
 from herd.coordinator.thread import Thread
@@ -37,6 +42,7 @@ from herd.coordinator.undrained import Undrained
 from herd.coordinator.waiting import Waiting
 from herd.core.config import IDLE_AUTO
 from herd.core.identity import DEFAULT_TERMINAL, TERMINAL, generated_name
+from herd.core.moments import Moment
 from herd.mail import outbox
 from herd.mail.inbox import Incoming
 from herd.mail.mailbox import Mailbox
@@ -49,7 +55,7 @@ from herd.presence.record import clipped
 from herd.presence.registry import Registry
 from herd.presence.session_file import SessionFile
 from herd.rpc.handshake import Identity, KeyPair, NonceMemory
-from roles.model import Verdict
+from roles.model import Allowed, Verdict
 
 
 class Joined(ABC):
@@ -124,12 +130,68 @@ class Joined(ABC):
         """Show since when mail has waited for the host, in milliseconds since the epoch."""
 
     @abstractmethod
+    def show_runs(self, *, some: bool) -> None:
+        """Show whether this session has runs."""
+
+    @abstractmethod
+    def undrained_at(self, key: str, accepted_ms: int = 0) -> int | None:
+        """Give the minutes for which a running session's host has left mail lying; None where it has not."""
+
+    @abstractmethod
     def learnt(self, row: Outgoing) -> None:
         """Take note of what was asked about a sent message and is written down."""
 
     def peer_handler(self, *, dialled: bool) -> PeerHandler:
         """Make what answers the other end of one connection."""
-        inner = Inner(
+        return PeerHandler(self._inner(), self.connections, dialled=dialled)
+
+    @property
+    def wakes_per_hour(self) -> int:
+        """Wakes allowed in an hour; 0 where the person wants none."""
+        return self.opening.limits.wakes_per_hour if self.opening.idle == IDLE_AUTO else 0
+
+    def listing_of(self, own: Own) -> Listing:
+        """Make what lists and resolves for this session, or for a run of it."""
+        clock = self.opening.clock
+        return Listing(
+            self.opening.layout, self.registry, self.authority, own, self.mailbox, clock, self.others
+        )
+
+    def sending_of(
+        self,
+        own: Own,
+        listing: Listing,
+        thread: Thread,
+        evidenced: Callable[[list[Incoming]], None],
+    ) -> Sending:
+        """Make what sends for this session, or for a run of it."""
+        return Sending(
+            self.opening.layout,
+            self.authority,
+            own,
+            self.mailbox,
+            listing,
+            self.others,
+            self.health,
+            self.carrier,
+            self.routes,
+            thread,
+            Attaching(self.mailbox, self.opening.limits, self.folder),
+            evidenced=evidenced,
+            mortal=self.lapses,
+            limits=self.opening.limits,
+            clock=self.opening.clock,
+            step=self.opening.step,
+        )
+
+    def judged(self, row: Incoming) -> Verdict:
+        """Judge a received message as evidence is now; who is inside this session writes to all in it."""
+        if row.sender.key == self.own.key:
+            return Allowed()
+        return self.authority.judge.verdict(party_of(row.sender), self.own.as_party())
+
+    def _inner(self) -> Inner:
+        return Inner(
             own=self.own,
             identity=self.identity,
             nonces=self.nonces,
@@ -142,6 +204,7 @@ class Joined(ABC):
             expiring=self.expiring,
             thread=self.thread,
             health=self.health,
+            runs=self.runs,
             tasks=self.tasks,
             taking=self.taking,
             uploads=self.uploads,
@@ -152,7 +215,6 @@ class Joined(ABC):
             recorded=self.recorded,
             step=self.opening.step,
         )
-        return PeerHandler(inner, self.connections, dialled=dialled)
 
     def _join_surroundings(self) -> None:
         opening = self.opening
@@ -186,8 +248,8 @@ class Joined(ABC):
         self.delivery = Delivery(
             self.mailbox,
             self.health,
-            self._judged,
-            News(self.row_changed, self._waits, self._handed, self._lapses),
+            self.judged,
+            News(self.row_changed, self._waits, self._handed, self.lapses),
             hold=self.authority.hold,
             clock=clock,
             step=step,
@@ -217,16 +279,32 @@ class Joined(ABC):
             self.thread,
             self.tasks,
             clock=clock,
-            wakes_per_hour=opening.limits.wakes_per_hour if opening.idle == IDLE_AUTO else 0,
+            wakes_per_hour=self.wakes_per_hour,
             deepest=opening.limits.automatic_replies,
         )
-        self.listing = Listing(opening.layout, self.registry, self.authority, self.own, self.mailbox, clock)
+        self.others = ListedRuns(
+            self.own,
+            lambda: self.runs,
+            lambda: self.registry.record(self.own.key),
+            Directories(self.connections),
+        )
+        self.listing = self.listing_of(self.own)
 
     def _join_carrying(self) -> None:
         opening = self.opening
         clock, jitter, step = opening.clock, opening.jitter, opening.step
-        local = (opening.layout, self.registry, self.connections, self.authority, self.own)
-        self.carrier = LocalCarrier(Local(*local, opening.limits, clock), self._bodies_of, step=step)
+        local = Local(
+            opening.layout,
+            self.registry,
+            self.connections,
+            self.authority,
+            self.own,
+            opening.limits,
+            clock,
+            lives=self._lives,
+            inside=lambda sender: InsideReach(self._inner(), sender),
+        )
+        self.carrier = LocalCarrier(local, self._bodies_of, step=step)
         self.routes = Routes(
             self.mailbox,
             self.carrier,
@@ -251,29 +329,16 @@ class Joined(ABC):
     def _join_sending(self) -> None:
         opening = self.opening
         self.registering = Registering(opening.layout, self.mailbox, opening.limits, self.folder)
-        self.sending = Sending(
-            opening.layout,
-            self.authority,
-            self.own,
-            self.mailbox,
-            self.listing,
-            self.health,
-            self.carrier,
-            self.routes,
-            self.thread,
-            Attaching(self.mailbox, opening.limits, self.folder),
-            evidenced=self.delivery.settled,
-            mortal=self._lapses,
-            limits=opening.limits,
-            clock=opening.clock,
-            step=opening.step,
-        )
+        self.sending = self.sending_of(self.own, self.listing, self.thread, self.delivery.settled)
         self.asking = Asking(
             self.mailbox, self.carrier, self.routes, recorded=self.learnt, clock=opening.clock
         )
+        self.runs = Runs(
+            self, opening.capabilities, published=lambda: self.show_runs(some=len(self.runs) > 0)
+        )
         self.expiring = Expiring(
             self.mailbox,
-            self.delivery.end_lapsed,
+            self._end_lapsed,
             self.asking.expire,
             self.tasks,
             clock=opening.clock,
@@ -281,8 +346,18 @@ class Joined(ABC):
             jitter=opening.jitter,
         )
 
-    def _lapses(self) -> None:
+    def lapses(self) -> None:
+        """Take note that a message with a lifetime is new, or that one may be over."""
         self.expiring.look()
+
+    async def _end_lapsed(self, now: Moment) -> int | None:
+        """End what has come for the session or its runs and is over; gives when the next is due."""
+        deliveries = [self.delivery, *(live.delivery for live in self.runs.all_parts())]
+        dues = [await delivery.end_lapsed(now) for delivery in deliveries]
+        return min((due for due in dues if due is not None), default=None)
+
+    def _lives(self, peer_id: str) -> bool:
+        return self.runs.lives(peer_id)
 
     async def _bodies_of(self, row: Outgoing) -> Bodies | None:
         return await self.mailbox.run(lambda connection: outbox.bodies_of(connection, row))
@@ -297,9 +372,6 @@ class Joined(ABC):
         self.thread.handed(rows)
         self.undrained.handed()
         self.records.changed()
-
-    def _judged(self, row: Incoming) -> Verdict:
-        return self.authority.judge.verdict(party_of(row.sender), self.own.as_party())
 
 
 def _name_for(opening: Opening) -> str:

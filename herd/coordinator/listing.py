@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
 from herd.coordinator.own import Own
+from herd.coordinator.runs.directories import entries_of_runs
+from herd.coordinator.runs.others import ListedRuns
 from herd.coordinator.shapes import size_of
 from herd.core.clock import Clock
 from herd.core.errors import AmbiguousTarget, InvalidParams, UnknownTarget
@@ -15,6 +17,7 @@ from herd.core.limits import ANSWER_BYTES, LIST_PAGE
 from herd.core.paths import Layout
 from herd.core.text import printable
 from herd.mail import shown
+from herd.mail.correspondents import identity_of
 from herd.mail.mailbox import Mailbox
 from herd.mail.shown import Shown
 from herd.presence.bearers import Bearers
@@ -27,10 +30,16 @@ from roles.discovery import eligible, named
 
 
 class Recipient(NamedTuple):
-    """A resolved target: what the envelope says, and the session it means."""
+    """A resolved target: what the envelope says, the session it means, and whether it means a run of that."""
 
     to: str
     key: str
+    run: bool = False
+
+    @property
+    def identity(self) -> str:
+        """Who it is, as messages are told apart by it; see `herd.mail.inbox.Sender.identity`."""
+        return identity_of(self.key, self.to if self.run else None)
 
 
 class Listing:
@@ -43,6 +52,7 @@ class Listing:
         own: The calling session.
         mailbox: Where what was shown is kept.
         clock: Says when.
+        runs: The runs of this session and of others.
     """
 
     def __init__(
@@ -53,7 +63,9 @@ class Listing:
         own: Own,
         mailbox: Mailbox,
         clock: Clock,
+        runs: ListedRuns,
     ) -> None:
+        self._runs = runs
         self._layout = layout
         self._registry = registry
         self._authority = authority
@@ -78,15 +90,22 @@ class Listing:
             InvalidParams: the cursor belongs to another scope or query or is none of ours.
             ScopeDenied: the scope is wider than the session's.
         """
-        extent = narrowed(self._own.extent, scope)
+        extent = narrowed(self._own.as_party().extent, scope)
         after = _read_cursor(cursor, extent.scope, query)
         with await self._authority.hold():
             peers = self.eligible(extent)
-        entries = [entry for entry in entries_of(peers) if query is None or matches(entry, query)]
+        found = entries_of(peers)
+        keys = {names_of(peer)[0]: peer.key for peer in peers}
+        runs = await self._runs.listed(peers, self._own)
+        if runs:
+            found += entries_of_runs(runs, [entry["name"] for entry in found if "name" in entry])
+            found.sort(key=lambda entry: str(entry["target"]))
+            keys.update((one.entry.peer_id, one.record.key) for one in runs)
+        entries = [entry for entry in found if query is None or matches(entry, query)]
         rest = [entry for entry in entries if entry["target"] > after]
         page = _fitting(rest)
         if show:
-            await self._show(page, {names_of(peer)[0]: peer.key for peer in peers})
+            await self._show(page, keys)
         more = (
             {"next_cursor": _cursor(extent.scope, query, page[-1]["target"])} if len(rest) > len(page) else {}
         )
@@ -112,6 +131,8 @@ class Listing:
         self._require_other(target)
         if not (is_target(target) or is_peer_id(target)):
             raise UnknownTarget(f"{printable(target)!r} is no target; names and paths are not accepted")
+        if self._runs.is_inside(target, self._own):
+            return Recipient(target, self._own.key)
         peer = self._seen.get(target)
         if peer is None:
             peer = await self._mailbox.read(lambda connection: shown.find(connection, target))
@@ -123,6 +144,15 @@ class Listing:
         if any(key != peer.key for key in self._with_target(target)):
             raise AmbiguousTarget(f"two sessions of this machine have the target {target}")
         return Recipient(target, peer.key)
+
+    async def typed(self, text: str) -> Recipient:
+        """Resolve what a person typed, as `named` does, and a run that was shown to this session.
+
+        Raises as `named` and `shown` do.
+        """
+        if not is_peer_id(text) or any(text in names_of(one) for one in self._registry.listed()):
+            return self.named(text)
+        return await self.shown(text)
 
     def named(self, text: str) -> Recipient:
         """Resolve what a person typed: a target, a peer id, or a name that one eligible peer alone bears.

@@ -17,7 +17,7 @@ from herd.mail import inbox, pushes
 from herd.mail.mailbox import Mailbox
 from herd.mail.pushes import Owed
 from herd.mail.reach import Reach
-from herd.mail.receipts import ACCEPTED
+from herd.mail.receipts import is_told_at_once
 from herd.mail.steps import OFFER_AFTER, OFFER_BEFORE, Step, no_step
 
 _TRIED = 3
@@ -66,7 +66,7 @@ class Owing:
             rows = await self._mailbox.read(inbox.owed) or []
         except HerdError:
             return  # once it can be read this is called again
-        for key in {row.sender_key for row in rows if row.receipt.state != ACCEPTED}:
+        for key in {row.sender.key for row in rows if is_told_at_once(row.receipt)}:
             self.due(key)
 
     def contact(self, key: str) -> None:
@@ -126,7 +126,7 @@ class Owing:
         except HerdError:
             return True  # our own mailbox cannot be read; see `start`
         try:
-            due = [owed for owed in all_owed if contact or owed.receipt.state != ACCEPTED]
+            due = [owed for owed in all_owed if contact or is_told_at_once(owed.receipt)]
             if due:
                 reach = await self._reach(key)
                 for owed in due:

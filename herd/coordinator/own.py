@@ -1,14 +1,15 @@
 """What a coordinator is: the facts about its own session that do not change while it lives."""
 
 from herd.core.identity import SessionName, peer_id_of, target_of
+from herd.mail.correspondents import identity_of
 from herd.mail.inbox import Sender
 from herd.presence.record import Record
-from herd.presence.scopes import ANYWHERE, Extent
+from herd.presence.scopes import ANYWHERE, Extent, limited
 from roles.model import LEAD, Party
 
 
 class Own:
-    """One session in one instance; only its name, and where it is, may change while it lives.
+    """One session in one instance, or one run in it; only its name, and where it is, may change meanwhile.
 
     Args:
         session: What names it.
@@ -18,6 +19,7 @@ class Own:
         socket: Where in Herdr it runs, or `none`.
         name: What people call it.
         extent: What its scope takes in and is taken in by.
+        run: The peer id of the run that this is; None for the session itself.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class Own:
         socket: str,
         name: str,
         extent: Extent,
+        run: str | None = None,
     ) -> None:
         self.session = session
         self.kind = kind
@@ -38,6 +41,11 @@ class Own:
         self.socket = socket
         self.name = name
         self.extent = extent
+        self.run = run
+
+    def with_run(self, run: str, name: str, scope: str | None) -> "Own":
+        """Give a run of this session, by its peer id; its scope is never wider than the session's."""
+        return OwnRun(self, run, name, scope)
 
     @property
     def key(self) -> str:
@@ -45,22 +53,71 @@ class Own:
         return self.session.key
 
     @property
-    def target(self) -> str:
-        """The target under which others write to this session in its role."""
+    def identity(self) -> str:
+        """Who this is as messages are told apart by it; see `herd.mail.inbox.Sender.identity`."""
+        return identity_of(self.key, self.run)
+
+    @property
+    def session_target(self) -> str:
+        """The target of the session itself, in its role."""
         return target_of(self.role, self.key)
 
     @property
-    def names(self) -> tuple[str, str]:
-        """What an envelope's `to` may say to mean this instance: its target, or its exact peer id."""
-        return self.target, peer_id_of(self.instance_id)
+    def target(self) -> str:
+        """What others write to: the session's target in its role, or the run's peer id."""
+        return self.session_target if self.run is None else self.run
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What an envelope's `to` may say to mean this: its target, or its exact peer id."""
+        return (self.target, peer_id_of(self.instance_id)) if self.run is None else (self.run,)
 
     def as_sender(self) -> Sender:
-        """Give the verified context that travels with what this session sends."""
-        return Sender(self.key, self.target, self.role, self.session.host, self.name, self.kind, self.socket)
+        """Give the verified context that travels with what this session, or this run of it, sends."""
+        return Sender(
+            self.key,
+            self.target,
+            self.role,
+            self.session.host,
+            self.name,
+            self.kind,
+            self.socket,
+            self.run,
+        )
 
     def as_party(self) -> Party:
         """Give this session as evidence."""
         return Party(self.key, self.role, self.kind, self.extent)
+
+
+class OwnRun(Own):
+    """A run of a session, which is where the session is.
+
+    Args:
+        session: The session.
+        run: The run's peer id.
+        name: What people call it.
+        scope: How far it reaches at most; as far as the session where None.
+    """
+
+    def __init__(self, session: Own, run: str, name: str, scope: str | None) -> None:
+        super().__init__(
+            session.session,
+            kind=session.kind,
+            role=session.role,
+            instance_id=session.instance_id,
+            socket=session.socket,
+            name=name,
+            extent=session.extent,
+            run=run,
+        )
+        self._of = session
+        self._scope = scope
+
+    def as_party(self) -> Party:
+        """See `Own.as_party`; the session's own scope and place may change at any time."""
+        self.extent = limited(self._of.extent, self._scope)
+        return super().as_party()
 
 
 def sender_of(record: Record) -> Sender:

@@ -7,7 +7,7 @@ method's own. The sender of a message is the caller's record and nothing that th
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from herd.coordinator.authority import Authority
@@ -17,6 +17,9 @@ from herd.coordinator.expiring import Expiring
 from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
 from herd.coordinator.own import Own, party_of, sender_of
+from herd.coordinator.runs.directories import Proofs, Proved
+from herd.coordinator.runs.directory import answer_of, asked_about
+from herd.coordinator.runs.runs import Runs
 from herd.coordinator.taking import Taking, lane
 from herd.coordinator.tasks import Tasks
 from herd.coordinator.thread import Thread
@@ -29,7 +32,6 @@ from herd.core.errors import (
     InvalidParams,
     MethodNotFound,
     ScopeDenied,
-    TargetEnded,
     UnknownTarget,
 )
 from herd.core.identity import is_peer_id
@@ -37,6 +39,7 @@ from herd.core.limits import Limits
 from herd.core.paths import Layout
 from herd.mail import inbox, outbox, pushes
 from herd.mail.body_wire import read_piece
+from herd.mail.correspondents import identity_of
 from herd.mail.inbox import Incoming, Sender
 from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
@@ -75,6 +78,7 @@ class Inner(NamedTuple):
     expiring: Expiring
     thread: Thread
     health: Health
+    runs: Runs
     tasks: Tasks
     taking: Lanes
     """A lane for each message that is just being taken into custody, by its sender and id."""
@@ -109,7 +113,9 @@ class PeerHandler:
             "peer.status": self._status,
             "peer.subscribe": self._subscribe,
             "peer.receipt": self._receipt,
+            "peer.directory": self._directory,
         }
+        self._proofs = Proofs(inner.clock)
         self._handshake = ServerHandshake(
             inner.identity, inner.nonces, self._key_on_record, inner.capabilities
         )
@@ -125,10 +131,10 @@ class PeerHandler:
             raise ScopeDenied("only a session's own host reads its inbox")
         if method.startswith(("session.", "resource.")):
             raise CapabilityDenied(f"a peer may not call {method}")
-        answer = self._methods.get(method)
-        if answer is None:
+        serve = self._methods.get(method)
+        if serve is None:
             raise MethodNotFound(f"there is no method {method}")
-        return await answer(self._caller(connection), params)
+        return await serve(self._caller(connection), params, connection)
 
     def notification(self, connection: Connection, method: str, params: dict[str, Any]) -> None:
         """Drop it: a notification stores nothing and proves nothing."""
@@ -178,20 +184,20 @@ class PeerHandler:
         connection.principal = peer
         return peer.record
 
-    async def _send(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+    async def _send(self, caller: Record, params: dict[str, Any], connection: Connection) -> dict[str, Any]:
         self._require_capable(caller)
         envelope = read_envelope(params)
         sender = sender_of(caller)
-        self._require_fit([envelope], sender)
+        proof = self._fitting([envelope], sender, caller, connection)
         party = party_of(sender, self._extent(caller))
-        taken = await self._taking.take([envelope], sender, party, several=False)
+        taken = await self._taking.take([envelope], sender, party, several=False, proof=proof)
         if envelope.parts is not None and (taken.refusal is None or not taken.refusal.may_pass):
             self._inner.uploads.end(sender.key, envelope.message_id, envelope.to)
         if taken.refusal is not None:
             raise taken.refusal
         return receipt_to_wire(taken.receipts[0])
 
-    async def _body(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+    async def _body(self, caller: Record, params: dict[str, Any], _: Connection) -> dict[str, Any]:
         self._require_capable(caller)
         piece = read_piece(params)
         self._require_own(piece.to)
@@ -203,13 +209,16 @@ class PeerHandler:
                 return {"received": piece.described.size}
         return {"received": self._inner.uploads.add(sender.key, piece)}
 
-    async def _send_many(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+    async def _send_many(
+        self, caller: Record, params: dict[str, Any], connection: Connection
+    ) -> dict[str, Any]:
         self._require_capable(caller)
         envelopes = read_envelopes(params)
         sender = sender_of(caller)
-        self._require_fit(envelopes, sender)
+        proof = self._fitting(envelopes, sender, caller, connection)
         party = party_of(sender, self._extent(caller))
-        return together_to_wire(await self._taking.take(envelopes, sender, party, several=True))
+        taken = await self._taking.take(envelopes, sender, party, several=True, proof=proof)
+        return together_to_wire(taken)
 
     def _extent(self, caller: Record) -> Extent:
         """Give the caller's scope and ids as published, or as durable while it is withdrawn."""
@@ -224,17 +233,34 @@ class PeerHandler:
         if SEND not in caller.capabilities or RECEIVE not in self._inner.capabilities:
             raise CapabilityDenied("sending here needs message.send there and message.receive here")
 
-    def _require_fit(self, envelopes: Sequence[Envelope], sender: Sender) -> None:
-        """Check what messages to one recipient say of both sides, and that anything can be taken now."""
+    def _fitting(
+        self, envelopes: Sequence[Envelope], sender: Sender, caller: Record, connection: Connection
+    ) -> Callable[[], Awaitable[Proved]] | None:
+        """Check what messages to one recipient say of both sides, and that anything can be taken now.
+
+        Returns:
+            What proves the run that they are from, where they say that they are from one.
+        """
         if any(envelope.sender.session != sender.target for envelope in envelopes):
             raise InvalidParams("from.session is not the session that this connection proved", field="from")
+        run = envelopes[0].sender.run
+        if any(envelope.sender.run != run for envelope in envelopes):
+            raise InvalidParams("the messages have not all the same sender", field="from")
         self._require_own(envelopes[0].to)
         self._inner.health.require()
+        return None if run is None else lambda: self._proofs.proved(connection, caller, sender, run)
 
-    async def _status(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+    async def _directory(self, caller: Record, params: dict[str, Any], _: Connection) -> dict[str, Any]:
+        wanted = asked_about(params)
+        shown = [
+            run for run in self._inner.runs.shown_to(self._extent(caller)) if wanted in {None, run.peer_id}
+        ]
+        return answer_of(shown, self._inner.own.instance_id, self._inner.limits.frame_bytes)
+
+    async def _status(self, caller: Record, params: dict[str, Any], _: Connection) -> dict[str, Any]:
         return await self._asked(inbox.asked, caller, params)
 
-    async def _subscribe(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+    async def _subscribe(self, caller: Record, params: dict[str, Any], _: Connection) -> dict[str, Any]:
         # What changes behind this commit is owed to the caller, whether or not this answer has left by then.
         return {"subscribed": True, "receipt": await self._asked(pushes.subscribe, caller, params)}
 
@@ -244,14 +270,18 @@ class PeerHandler:
         async with self._inner.taking.lane(lane(sender, question.message_id)):
             row = await self._inner.mailbox.read(
                 lambda connection: answer(
-                    connection, sender.key, question.message_id, question.to, question.digest
+                    connection,
+                    identity_of(sender.key, question.run),
+                    question.message_id,
+                    question.to,
+                    question.digest,
                 )
             )
         if row is None:
             raise UnknownTarget(f"message {question.message_id} of yours has not come here")
         return receipt_to_wire(row.receipt._replace(custody_id=self._inner.mailbox.custody_id))
 
-    async def _receipt(self, caller: Record, params: dict[str, Any]) -> dict[str, Any]:
+    async def _receipt(self, caller: Record, params: dict[str, Any], _: Connection) -> dict[str, Any]:
         receipt, digest = checked_offer(params)
         now = self._inner.clock.wall_ms()
         row = await self._inner.mailbox.read(
@@ -264,8 +294,6 @@ class PeerHandler:
         return {"recorded": True}
 
     def _require_own(self, to: str) -> None:
-        if to in self._inner.own.names:
-            return
-        if is_peer_id(to):
-            raise TargetEnded(f"this session's instance is no longer {to}")
-        raise UnknownTarget(f"this session is not {to}")
+        # What a peer id means is told as late as can be, since a run may end meanwhile: see `Taking`.
+        if to not in self._inner.own.names and not is_peer_id(to):
+            raise UnknownTarget(f"this session is not {to}")

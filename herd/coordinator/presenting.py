@@ -57,6 +57,7 @@ class Presenting:
         self._activity: str | None = None
         self._since: int | None = None
         self._undrained: int | None = None
+        self._runs: bool | None = None
         self._over = False
 
     @property
@@ -131,6 +132,11 @@ class Presenting:
         self._undrained = since
         self._relabel()
 
+    def runs(self, *, some: bool) -> None:
+        """Show whether the session has runs."""
+        self._runs = some or None
+        self._relabel()
+
     def _relabel(self) -> None:
         claim = self._publisher.claim
         self._write(lambda: self._publisher.enrich(claim, lambda _: self._presence()))
@@ -201,6 +207,7 @@ class Presenting:
             workspace=self._own.extent.workspace,
             repository=self._own.extent.repository,
             undrained_since=self._undrained,
+            runs=self._runs,
         )
 
 

@@ -53,7 +53,7 @@ def _confirmed_by(connection: sqlite3.Connection, reply: Outgoing, now_ms: int) 
         return []
     answered = [
         row.sequence
-        for row in inbox.by_id(connection, reply.reply_to)
-        if row.handovers and row.sender_key == reply.recipient_key
+        for row in inbox.by_id(connection, reply.reply_to, reply.run)
+        if row.handovers and row.sender_key == reply.recipient_identity
     ]
     return inbox.confirm(connection, answered, "reply", now_ms)

@@ -17,9 +17,11 @@ from herd.coordinator.lanes import Lanes
 from herd.coordinator.listing import Listing, Recipient
 from herd.coordinator.own import Own
 from herd.coordinator.queueing import Queued, queue
+from herd.coordinator.runs.others import ListedRuns
 from herd.coordinator.thread import Thread
 from herd.core.clock import Clock
-from herd.core.errors import EligibilityUnverified
+from herd.core.errors import EligibilityUnverified, PeerOffline
+from herd.core.identity import is_peer_id
 from herd.core.limits import SEND_WAIT_MS, Limits
 from herd.core.paths import Layout
 from herd.mail.inbox import Incoming
@@ -28,6 +30,7 @@ from herd.mail.outbox import Outgoing
 from herd.mail.receipts import PENDING, REJECTED
 from herd.mail.routes import Progress, Routes
 from herd.mail.steps import OUTBOX_AFTER, OUTBOX_BEFORE, Step, no_step
+from herd.presence.registry import names_of
 from herd.presence.session_file import read_session_file
 from roles.model import Party
 
@@ -68,6 +71,7 @@ class Sending:
         own: This session.
         mailbox: Its mailbox.
         listing: Resolves targets.
+        others: The runs of this session and of others.
         health: Whether this session may send now.
         carrier: Told which messages no attempt has begun for.
         routes: Has what was queued carried.
@@ -87,6 +91,7 @@ class Sending:
         own: Own,
         mailbox: Mailbox,
         listing: Listing,
+        others: ListedRuns,
         health: Health,
         carrier: LocalCarrier,
         routes: Routes,
@@ -104,6 +109,7 @@ class Sending:
         self._own = own
         self._mailbox = mailbox
         self._listing = listing
+        self._others = others
         self._health = health
         self._carrier = carrier
         self._routes = routes
@@ -189,12 +195,29 @@ class Sending:
 
     async def _resolved(self, submission: Submission, *, command: bool) -> Recipient:
         if command:
-            return self._listing.named(submission.target)
-        found, named = self._authority.turn.found(), ("shown", submission.target)
-        if named not in found:
-            found[named] = await self._listing.shown(submission.target)
-        recipient: Recipient = found[named]
-        return recipient
+            recipient = await self._listing.typed(submission.target)
+        else:
+            found, named = self._authority.turn.found(), ("shown", submission.target)
+            if named not in found:
+                found[named] = await self._listing.shown(submission.target)
+            recipient = found[named]
+        return await self.alive(recipient) if is_peer_id(recipient.to) else recipient
+
+    async def alive(self, recipient: Recipient) -> Recipient:
+        """Check that what a peer id names is there: an instance by its record, a run by one question to it.
+
+        Raises:
+            PeerOffline: nobody runs the session that it was of.
+            TargetEnded: that instance or run is over.
+            HerdError: the run receives no messages, or its coordinator could not be asked.
+        """
+        record = self._carrier.running(recipient.key)
+        if record is None:
+            raise PeerOffline(f"the instance that {recipient.to} was of is over")
+        if recipient.to in names_of(record):
+            return recipient
+        await self._others.require_receiving(record, recipient.to)
+        return recipient._replace(run=True)
 
     async def _begun(self, draft: Draft, hold: Share) -> "asyncio.Future[Outgoing]":
         """Judge by the evidence as it is now and give the row its place in the next commit.
@@ -213,7 +236,7 @@ class Sending:
 
     def _require_allowed(self, key: str, hold: Share) -> None:
         self._health.require()
-        if key not in hold.allowed:
+        if key not in hold.allowed and key != self._own.key:
             self._authority.require(self._own.as_party(), self._party(key))
             hold.allowed.add(key)
 

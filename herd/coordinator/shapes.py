@@ -8,7 +8,7 @@ from typing import Any
 
 from herd.core.clock import shown_time
 from herd.core.errors import HerdError
-from herd.core.identity import TERMINAL
+from herd.core.identity import TERMINAL, target_of
 from herd.core.limits import READ_BYTES
 from herd.mail.events import Event
 from herd.mail.inbox import Incoming
@@ -21,6 +21,8 @@ def shape_message(row: Incoming, offset: int = 0) -> dict[str, Any]:
     """Give a message as `peer_messages` shows it: from the verified sender, the text as it came."""
     role = TERMINAL if row.sender.host == TERMINAL else row.sender.role
     sender = {"target": row.sender.target, "name": row.sender.name or row.sender.host, "role": role}
+    if row.sender.run is not None:
+        sender["run_of"] = target_of(row.sender.role, row.sender.key)
     optional: dict[str, Any] = {
         "topic": row.topic,
         "reply_to": row.reply_to,

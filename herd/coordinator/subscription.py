@@ -14,23 +14,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from herd.coordinator.coordinator import Coordinator
+    from herd.coordinator.runs.live import LiveRun
 
 PEER_UPDATE = "peer_update"
 """The notification: `unread`, a count, and `wake`, whether an idle session may be woken now by the notice; or
 `event`, an entry of the journal, where events were asked for.
 
-Where some wait until a person lets them through, `held_back` counts those.
+Where some wait until a person lets them through, `held_back` counts those. Of a run's mail it has `run`, too:
+its peer id.
 """
 
 
 class Subscription:
-    """At most one at a time; a new one takes the place of the one before."""
+    """At most one at a time; a new one takes the place of the one before.
 
-    def __init__(self) -> None:
+    Args:
+        run: The run whose mail is told, by its peer id; None for the session's own.
+    """
+
+    def __init__(self, run: str | None = None) -> None:
+        self._of = {} if run is None else {"run": run}
         self._stops: list[Callable[[], None]] = []
 
     async def begin(
-        self, coordinator: "Coordinator", connection: Connection | None, *, events: bool, after: int | None
+        self,
+        coordinator: "Coordinator | LiveRun",
+        connection: Connection | None,
+        *,
+        events: bool,
+        after: int | None,
     ) -> dict[str, Any]:
         """Tell the connection of that session's mail from now on, and of what waits already.
 
@@ -53,7 +65,7 @@ class Subscription:
 
         async def notify(arrival: Arrival) -> None:
             with suppress(HerdError):  # it has ended, or reads nothing: what waits is told to the next one
-                await connection.notify(PEER_UPDATE, _told(arrival))
+                await connection.notify(PEER_UPDATE, {**_told(arrival), **self._of})
 
         def listener(arrival: Arrival) -> None:
             coordinator.tasks.create_task(notify(arrival))

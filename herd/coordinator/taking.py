@@ -4,28 +4,32 @@ Which requests there are, and who may make them, is told in `peers`.
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from herd.coordinator.own import Own
 from herd.core.authority_lock import AuthorityHold
-from herd.core.errors import HerdError
+from herd.core.errors import HerdError, TargetEnded
 from herd.core.moments import Moment
 from herd.mail import inbox, outbox
 from herd.mail.body_wire import Piece
 from herd.mail.inbox import Admission, Sender
 from herd.mail.outbox import Outgoing
 from herd.mail.parts import Bodies
-from herd.mail.receipts import REPLIED
+from herd.mail.receipts import REPLIED, Receipt
 from herd.mail.routes import Progress
 from herd.mail.steps import INBOX_AFTER, INBOX_BEFORE, SEVERAL_TAKEN_AFTER, SEVERAL_TAKEN_BEFORE
 from herd.mail.together import Taken, Together, accept_in_order
-from herd.mail.wire import Envelope
+from herd.mail.wire import Envelope, digest_of
+from herd.presence.scopes import limited
 from roles.model import Party
 
 if TYPE_CHECKING:
     import asyncio
 
     from herd.coordinator.peers import Inner
+    from herd.coordinator.runs.directories import Proved
+    from herd.coordinator.runs.live import LiveRun
 
 
 def lane(sender: Sender, message_id: str) -> str:
@@ -51,15 +55,24 @@ class Taking:
         self._inner = inner
 
     async def take(
-        self, envelopes: Sequence[Envelope], sender: Sender, party: Party, *, several: bool
+        self,
+        envelopes: Sequence[Envelope],
+        sender: Sender,
+        party: Party,
+        *,
+        several: bool,
+        proof: "Callable[[], Awaitable[Proved]] | None" = None,
+        bodies: Bodies | None = None,
     ) -> Together:
         """Take messages of one sender, in their order, up to the first one that is refused.
 
         Args:
-            envelopes: They name this session as the recipient.
+            envelopes: They name this session, or one run of it, as the recipient.
             sender: Who sends them, as its record proves it.
             party: The same, as the evidence that is judged.
             several: Whether they came in the request for several, be it one.
+            proof: Proves the run of the sender's session that they are from; None where they are its own.
+            bodies: What lies outside a single message's envelope, where it did not come by uploads.
 
         Raises:
             HerdError: the sender may not write to this session, or nothing can be stored; nothing was taken.
@@ -70,7 +83,15 @@ class Taking:
         lanes = [lane(sender, envelope.message_id) for envelope in envelopes]
         await self._inner.taking.enter(*lanes)
         try:
-            taken = await self._begun(envelopes, sender, party, lanes, came, several=several)
+            if proof is not None:
+                sender, scope = await proof()
+                party = party._replace(extent=limited(party.extent, scope))
+            taken = await self._begun(envelopes, sender, party, lanes, came, several=several, bodies=bodies)
+        except TargetEnded as over:
+            try:
+                return await self._known(envelopes, sender, over)
+            finally:
+                self._inner.taking.leave(*lanes)
         except BaseException:
             self._inner.taking.leave(*lanes)
             raise
@@ -86,14 +107,15 @@ class Taking:
         inner = self._inner
         inner.health.require()
         with await inner.authority.hold():
-            closed = self._refusal(party)
+            closed = self._refusal(party, inner.own)
 
         def look(connection: sqlite3.Connection) -> bool:
             if inbox.find(connection, sender.key, piece.message_id, piece.to) is not None:
                 return True
             if closed is not None:
                 raise closed
-            inbox.require_place(connection, inner.limits, piece.described.size)
+            run = None if piece.to in inner.own.names else piece.to
+            inbox.require_place(connection, inner.limits, piece.described.size, run=run)
             return False
 
         return bool(await inner.mailbox.read(look))
@@ -107,6 +129,7 @@ class Taking:
         came: Moment,
         *,
         several: bool,
+        bodies: Bodies | None,
     ) -> "asyncio.Future[Together]":
         """Judge by the evidence as it is now and give the messages their place in the next commit.
 
@@ -117,7 +140,7 @@ class Taking:
         closed: HerdError | None = None
 
         def committed(result: Callable[[], _Committed]) -> Together:
-            together = self._committed(result, hold, lanes, several=several)
+            together = self._committed(result, hold, lanes, waits, several=several)
             if any(envelope.expires_in_ms is not None for envelope in envelopes):
                 inner.expiring.look()
             if closed is not None and not together.receipts:
@@ -126,33 +149,72 @@ class Taking:
 
         hold = await inner.authority.hold()
         try:
-            closed = self._refusal(party)
+            # As late as can be: a run that lives now has its end written down behind what is begun here.
+            live = self._recipient(envelopes[0].to)
+            waits = (live or inner).delivery.waits
+            closed = self._refusal(party, (live or inner).own)
             if several:
                 inner.step(SEVERAL_TAKEN_BEFORE)
             else:
                 inner.step(INBOX_BEFORE)
-            return await inner.mailbox.begin(self._acceptance(envelopes, sender, closed, came), committed)
+            coming = bodies if bodies is not None or several else self._bodies(envelopes[0], sender)
+            acceptance = self._acceptance(envelopes, sender, closed, came, live, coming)
+            return await inner.mailbox.begin(acceptance, committed)
         except BaseException:
             hold.release()
             raise
 
-    def _refusal(self, party: Party) -> HerdError | None:
+    def _refusal(self, party: Party, own: Own) -> HerdError | None:
         """Give why nothing new is taken from a sender, for good; None where it is.
 
         Raises:
             HerdError: a refusal that may pass, or one to a session without a mailbox.
         """
         inner = self._inner
+        if party.key == own.key:
+            return None  # those inside a session write to each other
         try:
-            inner.authority.require(party, inner.own.as_party())
+            inner.authority.require(party, own.as_party())
         except HerdError as refusal:
             if refusal.may_pass or inner.mailbox.custody_id is None:
                 raise
             return refusal
         return None
 
+    def _recipient(self, to: str) -> "LiveRun | None":
+        """Give the run that messages are for; None for the session itself.
+
+        Raises:
+            TargetEnded: it is a run that is over, or another instance of this session.
+            CapabilityDenied: that run receives no messages.
+        """
+        return None if to in self._inner.own.names else self._inner.runs.require_receiving(to)
+
+    async def _known(self, envelopes: Sequence[Envelope], sender: Sender, over: TargetEnded) -> Together:
+        """Answer for a recipient that is over: what it had accepted before stays accepted."""
+
+        def work(connection: sqlite3.Connection) -> list[Receipt]:
+            receipts: list[Receipt] = []
+            for one in envelopes:
+                row = inbox.find(connection, sender.identity, one.message_id, one.to)
+                if row is None or row.digest != digest_of(one):
+                    break
+                receipts.append(row.receipt._replace(custody_id=self._inner.mailbox.custody_id))
+            return receipts
+
+        receipts = await self._inner.mailbox.read(work) or []
+        if not receipts:
+            raise over
+        return Together(tuple(receipts), None if len(receipts) == len(envelopes) else over)
+
     def _committed(
-        self, result: Callable[[], _Committed], hold: AuthorityHold, lanes: Sequence[str], *, several: bool
+        self,
+        result: Callable[[], _Committed],
+        hold: AuthorityHold,
+        lanes: Sequence[str],
+        waits: Callable[[], None],
+        *,
+        several: bool,
     ) -> Together:
         inner = self._inner
         try:
@@ -165,18 +227,23 @@ class Taking:
         finally:
             inner.taking.leave(*lanes)
         if any(one.new for one in taken.accepted):
-            inner.delivery.waits()
+            waits()
         for row in replied:
             inner.recorded(row)
             inner.progressed(Progress(row.receipt))
         return taken.told()
 
     def _acceptance(
-        self, envelopes: Sequence[Envelope], sender: Sender, closed: HerdError | None, came: Moment
+        self,
+        envelopes: Sequence[Envelope],
+        sender: Sender,
+        closed: HerdError | None,
+        came: Moment,
+        live: "LiveRun | None",
+        bodies: Bodies | None,
     ) -> Callable[[sqlite3.Connection], _Committed]:
         inner = self._inner
         now = Moment.now(inner.clock)
-        bodies = self._bodies(envelopes[0], sender) if len(envelopes) == 1 else None
 
         def work(connection: sqlite3.Connection) -> _Committed:
             admission = Admission(
@@ -187,7 +254,8 @@ class Taking:
                 inner.rates,
                 closed,
                 came=came,
-                driven=inner.thread.driven,
+                driven=(live or inner).thread.driven,
+                run=live.run.peer_id if live else None,
             )
             taken = accept_in_order(connection, envelopes, sender, admission, bodies)
             answered = [

@@ -32,10 +32,13 @@ class Told:
 
     Args:
         mailbox: The session's own; it remembers what was told.
+        run: Whose receipts: a run's, of which nothing need outlive the process; None for the session's own.
     """
 
-    def __init__(self, mailbox: Mailbox) -> None:
+    def __init__(self, mailbox: Mailbox, run: str | None = None) -> None:
         self._mailbox = mailbox
+        self._run = run
+        self._told_run = 0
         self._given: dict[Hashable, int] = {}
         self._seen: dict[str, int] = {}
 
@@ -57,9 +60,11 @@ class Told:
         await self.told(reader)  # it asks again, so it has what it was given before
 
         def look(connection: sqlite3.Connection) -> Changed:
-            start = counter.told(connection) if after is None else events.require_cursor(connection, after)
-            rows = outbox.changed_after(connection, start, RECEIPTS_IN_ONE_READ)
-            over = [] if narrowed else events.expired_after(connection, start, RECEIPTS_IN_ONE_READ)
+            start = self._told(connection) if after is None else events.require_cursor(connection, after)
+            rows = outbox.changed_after(connection, start, RECEIPTS_IN_ONE_READ, self._run)
+            over = (
+                [] if narrowed else events.expired_after(connection, start, RECEIPTS_IN_ONE_READ, self._run)
+            )
             more = RECEIPTS_IN_ONE_READ in {len(rows), len(over)}
             ends = [rows[-1].receipt.cursor] if len(rows) == RECEIPTS_IN_ONE_READ else []
             ends += [over[-1].cursor] if len(over) == RECEIPTS_IN_ONE_READ else []
@@ -95,13 +100,18 @@ class Told:
 
     async def cursor(self) -> int:
         """Give the cursor up to which receipts were told."""
-        return await self._mailbox.read(counter.told) or 0
+        return await self._mailbox.read(self._told) or 0
 
     async def told(self, reader: Hashable) -> None:
         """Note that the host has the receipts that this reader was given."""
         cursor = self._given.pop(reader, None)
-        if cursor is not None:
+        if self._run is not None:
+            self._told_run = max(self._told_run, cursor or 0)
+        elif cursor is not None:
             await self._mailbox.run(lambda connection: counter.tell(connection, cursor))
+
+    def _told(self, connection: sqlite3.Connection) -> int:
+        return counter.told(connection) if self._run is None else self._told_run
 
     def forget(self, reader: Hashable) -> None:
         """Note that a reader has ended: nobody knows whether what it was given has arrived."""

@@ -53,6 +53,30 @@ class Limits(NamedTuple):
 
 DEFAULT_LIMITS = Limits()
 
+RUNS_IN_A_LIFE = 4_096
+"""Number of runs bound in one life of a coordinator, those included that have ended."""
+
+RUN_ID_CHARACTERS = 256
+"""Characters of a run's id."""
+
+DIRECTORY_ENTRIES = 256
+"""Number of runs in one answer to `peer.directory`; what stands behind them is not looked at."""
+
+DIRECTORIES_AT_ONCE = 4
+"""Number of coordinators asked at once for their runs by one listing."""
+
+DIRECTORY_MS = 1_000
+"""Milliseconds that one coordinator has to tell a listing its runs."""
+
+DIRECTORIES_MS = 5_000
+"""Milliseconds that a listing waits for all of them."""
+
+DIRECTORY_FRESH_MS = 1_000
+"""Milliseconds for which a run that its coordinator named is believed to be there without asking again."""
+
+HANDED_DOWN_S = 30
+"""Seconds a run has to confirm what was handed down to it, before it is given again."""
+
 PROTOCOL_VERSION = 1
 """Version of the peer protocol and of the envelope."""
 

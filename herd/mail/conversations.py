@@ -9,21 +9,39 @@ import sqlite3
 
 from herd.core.errors import AutomaticReplyLimit, InvalidReply
 from herd.mail import events
+from herd.mail.correspondents import recipient_sql
 from herd.mail.counter import next_cursor
 from herd.mail.events import RECEIPT, Event
 from herd.mail.pushing import push
 from herd.mail.receipts import NEXT, REPLIED
 
 _MAY_BE_REPLIED = tuple(state for state, after in NEXT.items() if REPLIED in after)
+_RECIPIENT = recipient_sql()
 _PLACES = ", ".join("?" * len(_MAY_BE_REPLIED))
 
 
 def reply_came(
-    connection: sqlite3.Connection, message_id: str, recipient_key: str, correlation_id: str, now_ms: int
+    connection: sqlite3.Connection,
+    message_id: str,
+    sender: str,
+    correlation_id: str,
+    run: str | None,
+    now_ms: int,
 ) -> None:
-    """Make a message of the outbox replied, if this is the reply to it by session and correlation."""
-    where = f"message_id = ? AND recipient_key = ? AND correlation_id = ? AND state IN ({_PLACES})"
-    values = (message_id, recipient_key, correlation_id, *_MAY_BE_REPLIED)
+    """Make a message of the outbox replied, if this is the reply to it by correspondents and correlation.
+
+    Args:
+        connection: The mailbox of whoever sent the message.
+        message_id: The message.
+        sender: The identity of whoever sends the reply.
+        correlation_id: That of the reply.
+        run: The run that the reply is for; None for the session itself.
+        now_ms: When.
+    """
+    where = (
+        f"message_id = ? AND {_RECIPIENT} = ? AND correlation_id = ? AND run IS ? AND state IN ({_PLACES})"
+    )
+    values = (message_id, sender, correlation_id, run, *_MAY_BE_REPLIED)
     wanted = f"SELECT reply_to, accepted_at, recipient FROM outbox WHERE {where}"  # noqa: S608 - constants
     found = connection.execute(wanted, values).fetchone()
     if found is None:
@@ -34,18 +52,28 @@ def reply_came(
         (REPLIED, now_ms, cursor, *values),
     )
     reply_to, accepted_at, recipient = found
-    events.note(connection, Event(cursor, RECEIPT, message_id, recipient, REPLIED, correlation_id, now_ms))
+    events.note(
+        connection, Event(cursor, RECEIPT, message_id, recipient, REPLIED, correlation_id, now_ms, run=run)
+    )
     if reply_to is not None and accepted_at is None:
         # Our message was a reply too. Its receipt was lost, and after this one it would be no news any more.
-        reply_was_accepted(connection, reply_to, recipient_key, now_ms)
+        reply_was_accepted(connection, reply_to, sender, run, now_ms)
 
 
 def reply_was_accepted(
-    connection: sqlite3.Connection, message_id: str, sender_key: str, replied_at: int | None
+    connection: sqlite3.Connection, message_id: str, sender: str, run: str | None, replied_at: int | None
 ) -> None:
-    """Make a message of the inbox replied, since its sender's mailbox has accepted the reply; tell it so."""
-    where = f"message_id = ? AND sender_key = ? AND state IN ({_PLACES})"
-    values = (message_id, sender_key, *_MAY_BE_REPLIED)
+    """Make a message of the inbox replied, since its sender's mailbox has accepted the reply; tell it so.
+
+    Args:
+        connection: The mailbox of whoever got the message and replied.
+        message_id: The message.
+        sender: The identity of its sender.
+        run: The run that it was for; None for the session itself.
+        replied_at: When the reply was accepted.
+    """
+    where = f"message_id = ? AND sender_key = ? AND run IS ? AND state IN ({_PLACES})"
+    values = (message_id, sender, run, *_MAY_BE_REPLIED)
     found = connection.execute(f"SELECT sequence FROM inbox WHERE {where}", values).fetchall()  # noqa: S608 - constants
     for (sequence,) in found:
         connection.execute(
@@ -56,18 +84,26 @@ def reply_was_accepted(
 
 
 def require_original(
-    connection: sqlite3.Connection, message_id: str, recipient_key: str, correlation_id: str
+    connection: sqlite3.Connection, message_id: str, sender: str, correlation_id: str, run: str | None
 ) -> None:
-    """Let a reply pass to a message that this session sent to the one that replies, in that very exchange.
+    """Let a reply pass to a message that was sent to the one that replies, in that very exchange.
 
     What became of the message is of no account: one that was delivered long ago may be answered.
+
+    Args:
+        connection: The mailbox of whoever sent the message.
+        message_id: The message.
+        sender: The identity of whoever replies.
+        correlation_id: That of the reply.
+        run: The run that the reply is for, and that sent the message; None for the session itself.
 
     Raises:
         InvalidReply: it sent no such message.
     """
     found = connection.execute(
-        "SELECT 1 FROM outbox WHERE message_id = ? AND recipient_key = ? AND correlation_id = ?",
-        (message_id, recipient_key, correlation_id),
+        f"SELECT 1 FROM outbox WHERE message_id = ? AND {_RECIPIENT} = ?"  # noqa: S608 - constants
+        " AND correlation_id = ? AND run IS ?",
+        (message_id, sender, correlation_id, run),
     )
     if found.fetchone() is None:
         raise InvalidReply(f"no message {message_id} of this exchange was sent to the one that answers it")

@@ -27,6 +27,7 @@ class Event(NamedTuple):
         correlation_id: The message that its exchange began with.
         at: When this mailbox learnt it, in milliseconds since the epoch.
         outcome: The code of a refusal.
+        run: The run whose message it is, by its peer id; None for the session's own.
     """
 
     cursor: int
@@ -37,6 +38,7 @@ class Event(NamedTuple):
     correlation_id: str
     at: int
     outcome: str | None = None
+    run: str | None = None
 
 
 _COLUMNS = ", ".join(Event._fields)
@@ -44,24 +46,29 @@ _COLUMNS = ", ".join(Event._fields)
 
 def note(connection: sqlite3.Connection, event: Event) -> None:
     """Write an entry, in the transaction that makes it true."""
-    connection.execute(f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", event)  # noqa: S608
+    connection.execute(f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", event)  # noqa: S608
 
 
 def after(connection: sqlite3.Connection, cursor: int, limit: int) -> list[Event]:
-    """Give at most `limit` events behind a cursor, in order; the oldest that are kept where it is older."""
+    """Give at most `limit` events behind a cursor, in order; the oldest that are kept where it is older.
+
+    They are the session's own: what happens to a run's mail is nobody else's.
+    """
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?",  # noqa: S608
+        f"SELECT {_COLUMNS} FROM events WHERE cursor > ? AND run IS NULL ORDER BY cursor LIMIT ?",  # noqa: S608
         (cursor, limit),
     )
     return [Event._make(row) for row in rows]
 
 
-def expired_after(connection: sqlite3.Connection, cursor: int, limit: int) -> list[Event]:
-    """Give at most `limit` messages that came here and expired behind a cursor, in that order."""
+def expired_after(
+    connection: sqlite3.Connection, cursor: int, limit: int, run: str | None = None
+) -> list[Event]:
+    """Give at most `limit` messages that came for the session, or for a run, and expired behind a cursor."""
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM events WHERE kind = 'message' AND state = 'expired' AND cursor > ?"  # noqa: S608
-        " ORDER BY cursor LIMIT ?",
-        (cursor, limit),
+        " AND run IS ? ORDER BY cursor LIMIT ?",
+        (cursor, run, limit),
     )
     return [Event._make(row) for row in rows]
 

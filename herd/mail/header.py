@@ -23,6 +23,8 @@ def header_of(message: dict[str, Any]) -> str:
     """
     sender = message["from"]
     who = "terminal session" if sender["role"] == TERMINAL else f"{sender['role']} session"
+    if "run_of" in sender:
+        who = f"a run of {who} {sender['run_of']}, run"
     again = " (again: an earlier hand-over was not confirmed)" if message.get("again") else ""
     about = f" about {quoted(printable(message['topic']))}" if message.get("topic") else ""
     attached = message.get("attachment")

@@ -6,7 +6,7 @@ session's coordinator, or a visitor, who may accept and read but hands nothing o
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from herd.core.errors import (
@@ -25,13 +25,14 @@ from herd.mail import bodies as rows_of_bodies
 from herd.mail import events, results, shown
 from herd.mail.bodies import RECEIVED
 from herd.mail.conversations import reply_came, require_budget, require_original
+from herd.mail.correspondents import identity_of, runs_of
 from herd.mail.counter import next_cursor
 from herd.mail.events import MESSAGE, Event
 from herd.mail.lifetimes import is_over
 from herd.mail.parts import Bodies, Parts, require_taken
 from herd.mail.pushing import push
 from herd.mail.rates import Rates
-from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, REJECTED, Receipt, advanced
+from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, REJECTED, TARGET_ENDED, Receipt, advanced
 from herd.mail.shown import Shown
 from herd.mail.storage import require_room
 from herd.mail.wire import Envelope, as_json, digest_of
@@ -43,18 +44,24 @@ _COLUMNS = (
     " stripped"
 )
 
+_COLUMNS_RUN = _COLUMNS.split(", ").index("run")
+
+_LIES = "state = 'accepted' AND run IS ?"
+"""What lies undelivered for one recipient: the session itself, whose mail has no run, or one of its runs."""
+
 _SPAN = (
-    "SELECT 1 + (SELECT sequence FROM inbox WHERE state = 'accepted' ORDER BY sequence DESC LIMIT 1)"
-    " - (SELECT sequence FROM inbox WHERE state = 'accepted' ORDER BY sequence LIMIT 1)"
+    f"SELECT 1 + (SELECT sequence FROM inbox WHERE {_LIES} ORDER BY sequence DESC LIMIT 1)"
+    f" - (SELECT sequence FROM inbox WHERE {_LIES} ORDER BY sequence LIMIT 1)"
 )
 
-_WAITING = f"SELECT {_COLUMNS} FROM inbox WHERE state = 'accepted' ORDER BY sequence"
+_WAITING = f"SELECT {_COLUMNS} FROM inbox WHERE {_LIES} ORDER BY sequence"
 
 
 class Sender(NamedTuple):
     """What acceptance verified about a message's sender; it is stored with the message and stands.
 
-    `host` and `name` are for people; the target and key were proved by the connection.
+    `host` and `name` are for people; the target and key were proved by the connection. Of a run, `key` is the
+    session it belongs to, and `target` and `run` are its peer id.
     """
 
     key: str
@@ -64,6 +71,12 @@ class Sender(NamedTuple):
     name: str | None = None
     kind: str = "ordinary"
     socket: str = "none"
+    run: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """Who sends, as messages are told apart by it: the session, or one exact run of it."""
+        return identity_of(self.key, self.run)
 
 
 class Incoming(NamedTuple):
@@ -119,6 +132,7 @@ class Admission(NamedTuple):
             now would say of a message in custody that it is in none.
         came: When the request came in; None for the moment that is `now`.
         driven: Whether mail can make this session act, so that what came without a person is counted.
+        run: The run that they are for, by its peer id; None for the session itself.
     """
 
     custody_id: str
@@ -129,6 +143,7 @@ class Admission(NamedTuple):
     closed: HerdError | None = None
     came: Moment | None = None
     driven: bool = False
+    run: str | None = None
 
 
 class Acceptance(NamedTuple):
@@ -172,7 +187,7 @@ def accept(
     if envelope.custody_id not in {None, custody_id}:
         raise CustodyChanged(f"message {envelope.message_id} may lie in another mailbox of this session")
     digest = digest_of(envelope)
-    known = find(connection, sender.key, envelope.message_id, envelope.to)
+    known = find(connection, sender.identity, envelope.message_id, envelope.to)
     if known is not None:
         if known.digest != digest:
             raise MessageIdConflict(f"message {envelope.message_id} was accepted before with other content")
@@ -186,10 +201,21 @@ def accept(
         results.bind(connection, sequence, outside)
     events.note(
         connection,
-        Event(cursor, MESSAGE, envelope.message_id, sender.target, ACCEPTED, envelope.correlation_id, now_ms),
+        Event(
+            cursor,
+            MESSAGE,
+            envelope.message_id,
+            sender.target,
+            ACCEPTED,
+            envelope.correlation_id,
+            now_ms,
+            run=admission.run,
+        ),
     )
     if envelope.reply_to is not None:
-        reply_came(connection, envelope.reply_to, sender.key, envelope.correlation_id, now_ms)
+        reply_came(
+            connection, envelope.reply_to, sender.identity, envelope.correlation_id, admission.run, now_ms
+        )
     # Whoever wrote to a session may be answered by it, now and after a restart. When it was shown last is of
     # no account for one with mail here, so what is known already is not written again.
     writer = Shown(sender.target, sender.key, sender.name)
@@ -200,7 +226,12 @@ def accept(
 
 
 def require_place(
-    connection: sqlite3.Connection, limits: Limits, adding: int, parts: Parts | None = None
+    connection: sqlite3.Connection,
+    limits: Limits,
+    adding: int,
+    parts: Parts | None = None,
+    *,
+    run: str | None = None,
 ) -> None:
     """Refuse a new message where there is no place for it.
 
@@ -209,11 +240,12 @@ def require_place(
         limits: The bounds in force.
         adding: UTF-8 bytes of the text that its row holds.
         parts: What of it lies outside the row.
+        run: The run that it is for; None for the session itself.
 
     Raises:
         QueueFull: too many messages wait to be delivered, or the mailbox takes up too much for a new one.
     """
-    if _is_full(connection, limits.inbox_messages):
+    if _is_full(connection, run, limits.inbox_messages):
         raise QueueFull(
             f"{limits.inbox_messages} messages wait to be read there already",
             retry_after_ms=RETRY_WHEN_FULL_MS,
@@ -221,17 +253,17 @@ def require_place(
     require_room(connection, limits, adding + (0 if parts is None else parts.stored_bytes))
 
 
-def find(connection: sqlite3.Connection, sender_key: str, message_id: str, to: str) -> Incoming | None:
-    """Give a row by what identifies it: sender, message id, exact recipient."""
+def find(connection: sqlite3.Connection, sender: str, message_id: str, to: str) -> Incoming | None:
+    """Give a row by what identifies it: sender (see `Sender.identity`), message id, exact recipient."""
     row = connection.execute(
         f"SELECT {_COLUMNS} FROM inbox WHERE sender_key = ? AND message_id = ? AND recipient = ?",
-        (sender_key, message_id, to),
+        (sender, message_id, to),
     ).fetchone()
     return None if row is None else _incoming(row)
 
 
 def asked(
-    connection: sqlite3.Connection, sender_key: str, message_id: str, to: str, digest: str | None
+    connection: sqlite3.Connection, sender: str, message_id: str, to: str, digest: str | None
 ) -> Incoming:
     """Give the row that a sender asks after: a message that it sent itself, to this very recipient.
 
@@ -240,7 +272,7 @@ def asked(
         UnknownTarget: no message of that id was ever here.
         MessageIdConflict: the one of that id has other content than what the sender says it sent.
     """
-    row = find(connection, sender_key, message_id, to)
+    row = find(connection, sender, message_id, to)
     if row is None:
         known = "SELECT 1 FROM inbox WHERE message_id = :id UNION SELECT 1 FROM outbox WHERE message_id = :id"
         if connection.execute(known, {"id": message_id}).fetchone():
@@ -251,38 +283,43 @@ def asked(
     return row
 
 
-def waiting(connection: sqlite3.Connection) -> int:
-    """Count the messages accepted and not yet delivered."""
-    return int(connection.execute("SELECT count(*) FROM inbox WHERE state = 'accepted'").fetchone()[0])
+def waiting(connection: sqlite3.Connection, run: str | None = None) -> int:
+    """Count the messages accepted and not yet delivered, of the session itself or of one run."""
+    return int(connection.execute(f"SELECT count(*) FROM inbox WHERE {_LIES}", (run,)).fetchone()[0])
 
 
-def undelivered(connection: sqlite3.Connection) -> list[Incoming]:
+def undelivered(connection: sqlite3.Connection, run: str | None = None) -> list[Incoming]:
     """Give every accepted, undelivered message in the order of acceptance, and change nothing.
 
     What cannot be read is left out, so that it keeps no other message from its reader; see `unreadable`.
+
+    Args:
+        connection: The mailbox.
+        run: Whose: a run's, by its peer id; None for the session's own. Neither sees the other's.
     """
-    return [row for row in map(_read, connection.execute(_WAITING)) if row is not None]
+    return [row for row in map(_read, connection.execute(_WAITING, (run,))) if row is not None]
 
 
-def lying(connection: sqlite3.Connection) -> list[Lying]:
+def lying(connection: sqlite3.Connection, run: str | None = None) -> list[Lying]:
     """Give what lies undelivered, in the order of acceptance, for whoever counts and needs no text."""
     rows = connection.execute(
         "SELECT sequence, message_id, handovers, depth, no_reply_needed, accepted_at FROM inbox"
-        " WHERE state = 'accepted' ORDER BY sequence"
+        f" WHERE {_LIES} ORDER BY sequence",
+        (run,),
     )
     return [Lying._make((*row[:4], bool(row[4]), row[5])) for row in rows]
 
 
-def unreadable(connection: sqlite3.Connection) -> list[str]:
+def unreadable(connection: sqlite3.Connection, run: str | None = None) -> list[str]:
     """Give the ids of accepted, undelivered messages whose stored record does not parse."""
-    return [str(row[2]) for row in connection.execute(_WAITING) if _read(row) is None]
+    return [str(row[2]) for row in connection.execute(_WAITING, (run,)) if _read(row) is None]
 
 
-def by_id(connection: sqlite3.Connection, message_id: str) -> list[Incoming]:
-    """Give the messages of an id, whoever sent them and whatever their state."""
+def by_id(connection: sqlite3.Connection, message_id: str, run: str | None = None) -> list[Incoming]:
+    """Give the messages of an id that came for the session itself or for one run, whatever their state."""
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM inbox WHERE message_id = ? ORDER BY sequence",
-        (message_id,),
+        f"SELECT {_COLUMNS} FROM inbox WHERE message_id = ? AND run IS ? ORDER BY sequence",
+        (message_id, run),
     )
     return [_incoming(row) for row in rows]
 
@@ -331,10 +368,10 @@ def expire(connection: sqlite3.Connection, sequence: int, now_ms: int) -> Incomi
     return _advance(connection, sequence, EXPIRED, now_ms)
 
 
-def mortal(connection: sqlite3.Connection) -> list[Incoming]:
+def mortal(connection: sqlite3.Connection, run: str | None = None) -> list[Incoming]:
     """Give the accepted, undelivered messages that are not good for ever, in the order of acceptance."""
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM inbox WHERE state = 'accepted' AND lifetime_ms IS NOT NULL ORDER BY sequence"
+        f"SELECT {_COLUMNS} FROM inbox WHERE {_LIES} AND lifetime_ms IS NOT NULL ORDER BY sequence", (run,)
     )
     return [row for row in map(_read, rows) if row is not None]
 
@@ -346,9 +383,30 @@ def expire_due(connection: sqlite3.Connection, now: Moment) -> None:
             expire(connection, row.sequence, now.wall_ms)
 
 
-def owed(connection: sqlite3.Connection, sender_key: str | None = None) -> list[Incoming]:
-    """Give the rows whose receipt the sender has not confirmed yet, of one sender or of all."""
-    condition, values = ("AND sender_key = ?", (sender_key,)) if sender_key is not None else ("", ())
+def runs_ended(connection: sqlite3.Connection, runs: Collection[str] | None = None) -> list[Incoming]:
+    """Note that nobody will read what lies undelivered for runs that are over; gives the rows that changed.
+
+    It stays accepted, which is true, and goes to no other reader; its sender is told the outcome.
+
+    Args:
+        connection: The mailbox.
+        runs: Their peer ids; None for every run there ever was, as when a coordinator starts.
+    """
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM inbox WHERE state = 'accepted' AND run IS NOT NULL AND outcome IS NULL"
+        " ORDER BY sequence"
+    ).fetchall()
+    ended = [row for row in rows if runs is None or row[_COLUMNS_RUN] in runs]
+    return [_ended(connection, _incoming(row)) for row in ended]
+
+
+def owed(connection: sqlite3.Connection, key: str | None = None) -> list[Incoming]:
+    """Give the rows whose receipt the sender has not confirmed yet, of one session or of all.
+
+    What a session's runs sent is told to its coordinator as well.
+    """
+    condition = "" if key is None else "AND (sender_key = ? OR sender_key > ? AND sender_key < ?)"
+    values = () if key is None else (key, *runs_of(key))
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM inbox WHERE owed = 1 {condition} ORDER BY cursor",
         values,
@@ -361,11 +419,11 @@ def settle(connection: sqlite3.Connection, sequence: int, cursor: int) -> None:
     connection.execute("UPDATE inbox SET owed = 0 WHERE sequence = ? AND cursor = ?", (sequence, cursor))
 
 
-def _is_full(connection: sqlite3.Connection, inbox_messages: int) -> bool:
+def _is_full(connection: sqlite3.Connection, run: str | None, inbox_messages: int) -> bool:
     # No more can wait than there are numbers from the first to the last that does: told by two look-ups,
     # where a count takes longer the more there are.
-    span = connection.execute(_SPAN).fetchone()[0]
-    return span is not None and span >= inbox_messages and waiting(connection) >= inbox_messages
+    span = connection.execute(_SPAN, (run, run)).fetchone()[0]
+    return span is not None and span >= inbox_messages and waiting(connection, run) >= inbox_messages
 
 
 def _insert(
@@ -381,10 +439,10 @@ def _insert(
     inserted = connection.execute(
         "INSERT INTO inbox (sender_key, message_id, recipient, digest, sender, content, topic, reply_to,"
         " correlation_id, conversation_id, depth, no_reply_needed, created_at, state, cursor, accepted_at,"
-        " instance_id, lifetime_ms, since, parts, entered)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " instance_id, lifetime_ms, since, parts, entered, run)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            sender.key,
+            sender.identity,
             envelope.message_id,
             envelope.to,
             digest,
@@ -405,6 +463,7 @@ def _insert(
             admission.now.text(),
             None if parts is None else parts.text(),
             cursor,
+            admission.run,
         ),
     )
     return inserted.lastrowid or 0
@@ -422,16 +481,19 @@ def _admitted(
         raise admission.closed
     lifetime_ms = _lifetime(envelope, admission)
     if envelope.reply_to is not None:
-        require_original(connection, envelope.reply_to, sender.key, envelope.correlation_id)
+        require_original(
+            connection, envelope.reply_to, sender.identity, envelope.correlation_id, admission.run
+        )
     if admission.driven and envelope.conversation.depth:
         require_budget(connection, envelope.correlation_id, admission.limits.automatic_replies)
     outside = envelope.parts
     if outside is not None:
         require_taken(outside, bodies, admission.limits)
-    require_place(connection, admission.limits, len((envelope.content or "").encode()), outside)
+    size = len((envelope.content or "").encode())
+    require_place(connection, admission.limits, size, outside, run=admission.run)
     # Behind all other checks, since the rate counts what is taken.
     rates = Rates(admission.limits) if admission.rates is None else admission.rates
-    rates.take(connection, sender.key, admission.now)
+    rates.take(connection, sender.identity, admission.now)
     return lifetime_ms
 
 
@@ -448,6 +510,16 @@ def _lifetime(envelope: Envelope, admission: Admission) -> int | None:
     if left <= 0:
         raise MessageExpired(f"the lifetime of message {envelope.message_id} ran out on the way")
     return left
+
+
+def _ended(connection: sqlite3.Connection, row: Incoming) -> Incoming:
+    receipt = row.receipt._replace(outcome=TARGET_ENDED, cursor=next_cursor(connection))
+    connection.execute(
+        "UPDATE inbox SET outcome = ?, cursor = ?, owed = 1 WHERE sequence = ?",
+        (receipt.outcome, receipt.cursor, row.sequence),
+    )
+    push(connection, row.sequence)
+    return row._replace(receipt=receipt, owed=True)
 
 
 def _advance(
@@ -474,7 +546,7 @@ def _advance(
     )
     push(connection, sequence)
     if state in {REJECTED, EXPIRED}:  # what is delivered, its host knows already
-        ended = (row.message_id, row.sender.target, state, row.correlation_id, now_ms, outcome)
+        ended = (row.message_id, row.sender.target, state, row.correlation_id, now_ms, outcome, row.run)
         events.note(connection, Event(receipt.cursor, MESSAGE, *ended))
     return row._replace(receipt=receipt, owed=True, evidence=evidence or row.evidence)
 

@@ -17,12 +17,14 @@ from herd.core.errors import (
     ScopeDenied,
     UnknownTarget,
 )
+from herd.core.identity import target_of
 from herd.core.limits import DEFAULT_LIMITS, Limits
 from herd.mail import bodies as rows_of_bodies
 from herd.mail import events
 from herd.mail.bodies import SENT
 from herd.mail.body_wire import described_in
 from herd.mail.conversations import reply_was_accepted
+from herd.mail.correspondents import identity_of
 from herd.mail.counter import next_cursor
 from herd.mail.events import RECEIPT, Event
 from herd.mail.parts import Bodies, Parts, stored_bytes
@@ -33,14 +35,16 @@ from herd.mail.wire import Conversation, Envelope, Sender, as_json
 _COLUMNS = (
     "position, message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
     " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor,"
-    " accepted_at, delivered_at, replied_at, outcome, run, instance_id, lifetime_ms, since, parts"
+    " accepted_at, delivered_at, replied_at, outcome, run, instance_id, lifetime_ms, since, parts, to_run"
 )
 
 
 class Outgoing(NamedTuple):
-    """One row of the outbox. `recipient` is the target or peer id as sent; `sender` the verified context.
+    """One row of the outbox.
 
-    `content` is empty where the text is one of the `parts`.
+    `recipient` is the target or peer id as sent, and `recipient_key` the session that it means; `to_run` says
+    that it means a run of that session. `sender` is the verified context, `run` the run that sends. `content`
+    is empty where the text is one of the `parts`.
     """
 
     position: int
@@ -64,11 +68,17 @@ class Outgoing(NamedTuple):
     lifetime_ms: int | None = None
     since: str | None = None
     parts: str | None = None
+    to_run: bool = False
 
     @property
     def route(self) -> str:
-        """What orders this message among others: its exact recipient."""
-        return self.recipient
+        """What orders this message among others: who sends it, and its exact recipient."""
+        return self.recipient if self.run is None else f"{self.run} {self.recipient}"
+
+    @property
+    def recipient_identity(self) -> str:
+        """Who it is sent to, as messages are told apart by it: the session, or one exact run of it."""
+        return identity_of(self.recipient_key, self.recipient if self.to_run else None)
 
     def envelope(self, left_ms: int | None = None) -> Envelope:
         """Give what travels; the same at every attempt but for the custody id, once it is known.
@@ -84,7 +94,7 @@ class Outgoing(NamedTuple):
         return Envelope.model_construct(
             version=1,
             message_id=self.message_id,
-            sender=Sender.model_construct(session=self.sender["target"]),
+            sender=_wire_sender(self.sender, self.run),
             to=self.recipient,
             custody_id=self.custody_id,
             content=self.content or None,
@@ -145,7 +155,7 @@ def enqueued(
 
 
 def _require_same(known: Outgoing, row: Outgoing) -> None:
-    if (known.recipient_key, known.recipient, known.digest) != (row.recipient_key, row.recipient, row.digest):
+    if _identifying(known) != _identifying(row):
         raise MessageIdConflict(f"message {row.message_id} was sent with other content or to another target")
 
 
@@ -155,14 +165,19 @@ def find(connection: sqlite3.Connection, message_id: str) -> Outgoing | None:
     return None if row is None else _outgoing(row)
 
 
-def required(connection: sqlite3.Connection, message_id: str) -> Outgoing:
+def required(connection: sqlite3.Connection, message_id: str, run: str | None = None) -> Outgoing:
     """Give the row of a message.
 
+    Args:
+        connection: The sender's mailbox.
+        message_id: The message.
+        run: The run that asks; None for the session itself. Neither is told of the other's messages.
+
     Raises:
-        UnknownTarget: this session sent none of that id.
+        UnknownTarget: this session, or that run of it, sent none of that id.
     """
     row = find(connection, message_id)
-    if row is None:
+    if row is None or row.run != run:
         raise UnknownTarget(
             f"no message {message_id[:128]!r} was sent by this session",
             hint="Use the message_id that the send gave.",
@@ -232,7 +247,8 @@ def record_receipt(
         raise MessageIdConflict(f"the receipt is about other content than message {row.message_id} has now")
     learnt = _store(connection, row, merged(row.receipt, receipt), now_ms)
     if learnt is not row and row.reply_to is not None and learnt.receipt.accepted_at is not None:
-        reply_was_accepted(connection, row.reply_to, row.recipient_key, learnt.receipt.accepted_at)
+        accepted_at = learnt.receipt.accepted_at
+        reply_was_accepted(connection, row.reply_to, row.recipient_identity, row.run, accepted_at)
     return learnt
 
 
@@ -253,7 +269,7 @@ def require_answer(row: Outgoing, receipt: Receipt) -> None:
 
 def reject(connection: sqlite3.Connection, message_id: str, code: str, now_ms: int) -> Outgoing:
     """Record a definitive refusal, unless more is known already."""
-    row = required(connection, message_id)
+    row = find(connection, message_id) or required(connection, message_id)
     if row.receipt.state != PENDING:
         return row  # what a mailbox has accepted, no refusal of a later attempt can undo
     return _store(connection, row, advanced(row.receipt, REJECTED, now_ms, code), now_ms)
@@ -261,30 +277,45 @@ def reject(connection: sqlite3.Connection, message_id: str, code: str, now_ms: i
 
 def expire(connection: sqlite3.Connection, message_id: str, now_ms: int) -> Outgoing:
     """End a message whose lifetime is over and that no mailbox has, unless more is known of it already."""
-    row = required(connection, message_id)
+    row = find(connection, message_id) or required(connection, message_id)
     if row.receipt.state != PENDING:
         return row
     return _store(connection, row, advanced(row.receipt, EXPIRED, now_ms), now_ms)
 
 
-def changed_after(connection: sqlite3.Connection, cursor: int, limit: int) -> list[Outgoing]:
-    """Give at most `limit` rows whose state changed after `cursor`, in the order of their changes."""
+def changed_after(
+    connection: sqlite3.Connection, cursor: int, limit: int, run: str | None = None
+) -> list[Outgoing]:
+    """Give at most `limit` rows whose state changed after `cursor`, in the order of their changes.
+
+    Only those that the session itself sent, or that one run of it did.
+    """
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM outbox WHERE cursor > ? AND state <> 'pending' ORDER BY cursor LIMIT ?",
-        (cursor, limit),
+        f"SELECT {_COLUMNS} FROM outbox WHERE cursor > ? AND state <> 'pending' AND run IS ?"
+        " ORDER BY cursor LIMIT ?",
+        (cursor, run, limit),
     )
     return [_outgoing(row) for row in rows]
 
 
-def require_reply(connection: sqlite3.Connection, message_id: str, sender_key: str) -> tuple[str, str, int]:
+def require_reply(
+    connection: sqlite3.Connection, message_id: str, sender: str, run: str | None = None
+) -> tuple[str, str, int]:
     """Give correlation id, conversation id and depth of a received message that is to be answered.
 
+    Args:
+        connection: The mailbox of whoever answers.
+        message_id: The message.
+        sender: The identity of whoever is answered; see `herd.mail.inbox.Sender.identity`.
+        run: The run that answers; None for the session itself.
+
     Raises:
-        InvalidReply: this session received no such message from that session.
+        InvalidReply: this session, or that run of it, received no such message from that correspondent.
     """
     row = connection.execute(
-        "SELECT correlation_id, conversation_id, depth FROM inbox WHERE message_id = ? AND sender_key = ?",
-        (message_id, sender_key),
+        "SELECT correlation_id, conversation_id, depth FROM inbox"
+        " WHERE message_id = ? AND sender_key = ? AND run IS ?",
+        (message_id, sender, run),
     ).fetchone()
     if row is None:
         raise InvalidReply(f"no message {message_id[:128]!r} came from that target")
@@ -309,14 +340,15 @@ def _insert(connection: sqlite3.Connection, row: Outgoing, cursor: int) -> int:
         row.custody_id,
         PENDING,
         cursor,
-        *row[16:],
+        *row[16:21],
         cursor,
+        int(row.to_run),
     )
     inserted = connection.execute(
         "INSERT INTO outbox (message_id, recipient, recipient_key, digest, sender, content, topic, reply_to,"
         " correlation_id, conversation_id, depth, no_reply_needed, created_at, custody_id, state, cursor,"
-        " run, instance_id, lifetime_ms, since, parts, entered)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " run, instance_id, lifetime_ms, since, parts, entered, to_run)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     )
     return inserted.lastrowid or 0
@@ -333,12 +365,31 @@ def _store(connection: sqlite3.Connection, row: Outgoing, receipt: Receipt, now_
     )
     if row.parts is not None:
         rows_of_bodies.remove(connection, SENT, row.position)  # some mailbox has it, or none ever will
-    reached = (row.message_id, row.recipient, receipt.state, row.correlation_id, now_ms, receipt.outcome)
+    reached = (
+        row.message_id,
+        row.recipient,
+        receipt.state,
+        row.correlation_id,
+        now_ms,
+        receipt.outcome,
+        row.run,
+    )
     events.note(connection, Event(receipt.cursor, RECEIPT, *reached))
     return row._replace(custody_id=receipt.custody_id, receipt=receipt)
 
 
 def _outgoing(row: tuple[Any, ...]) -> Outgoing:
     receipt = Receipt(row[1], row[2], *row[14:21])
-    values = (*row[:5], json.loads(row[5]), *row[6:12], bool(row[12]), row[13], row[14], receipt, *row[21:])
-    return Outgoing._make(values)
+    values = (*row[:5], json.loads(row[5]), *row[6:12], bool(row[12]), row[13], row[14], receipt, *row[21:26])
+    return Outgoing._make((*values, bool(row[26])))
+
+
+def _identifying(row: Outgoing) -> tuple[str | None, ...]:
+    """Give what two messages of one id must agree on."""
+    return row.run, row.recipient_key, row.recipient, row.digest
+
+
+def _wire_sender(sender: dict[str, Any], run: str | None) -> Sender:
+    if run is None:
+        return Sender.model_construct(session=sender["target"])
+    return Sender.model_construct(session=target_of(sender["role"], sender["key"]), run=run)

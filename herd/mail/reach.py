@@ -108,6 +108,7 @@ class ConnectionReach:
     Args:
         connection: The connection.
         limits: The bounds in force.
+        run: The run of this side's session that sends or asks, by its peer id, where one does.
         step: The fault-test seam.
     """
 
@@ -118,10 +119,12 @@ class ConnectionReach:
         connection: Requester,
         limits: Limits = DEFAULT_LIMITS,
         *,
+        run: str | None = None,
         step: Step = no_step,
     ) -> None:
         self._connection = connection
         self._limits = limits
+        self._run = run
         self._step = step
 
     async def accept(self, envelope: Envelope, bodies: Bodies | None = None) -> Receipt:
@@ -154,6 +157,8 @@ class ConnectionReach:
     async def status(self, message_id: str, to: str, digest: str | None = None) -> Receipt:
         """See `Reach.status`."""
         params = {"messageId": message_id, "to": to} | ({} if digest is None else {"digest": digest})
+        if self._run is not None:
+            params["run"] = self._run
         return _receipt_of(await self._connection.request("peer.status", params), message_id, to)
 
     async def offer(self, receipt: Receipt, digest: str | None = None) -> None:
@@ -242,7 +247,7 @@ class VisitReach:
 
         def work(connection: sqlite3.Connection, file: SessionFile) -> Receipt:
             inbox.expire_due(connection, Moment.now(self._clock))
-            row = inbox.asked(connection, self._sender.key, message_id, to, digest)
+            row = inbox.asked(connection, self._sender.identity, message_id, to, digest)
             return row.receipt._replace(custody_id=file.custody_id)
 
         receipt = await asyncio.to_thread(look, self._layout, self._key, work)

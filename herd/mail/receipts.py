@@ -14,6 +14,9 @@ REJECTED = "rejected"
 EXPIRED = "expired"
 UNKNOWN = "unknown"
 
+TARGET_ENDED = "TARGET_ENDED"
+"""The outcome of an accepted message whose recipient, a run, ended before it read it."""
+
 NEXT: dict[str, frozenset[str]] = {
     PENDING: frozenset({ACCEPTED, DELIVERED, REPLIED, REJECTED, EXPIRED, UNKNOWN}),
     UNKNOWN: frozenset({ACCEPTED, DELIVERED, REPLIED, REJECTED, EXPIRED}),
@@ -63,6 +66,8 @@ def merged(current: Receipt, incoming: Receipt) -> Receipt:
     The cursor stays the current one: it counts the events of the mailbox that holds the row, and the caller
     assigns the next where something changed.
     """
+    if incoming.state == current.state == ACCEPTED and incoming.outcome is not None:
+        return current._replace(outcome=current.outcome or incoming.outcome)
     if incoming.state not in NEXT[current.state]:
         return current
     return incoming._replace(
@@ -74,6 +79,11 @@ def merged(current: Receipt, incoming: Receipt) -> Receipt:
         delivered_at=_first(current.delivered_at, incoming.delivered_at),
         replied_at=_first(current.replied_at, incoming.replied_at),
     )
+
+
+def is_told_at_once(receipt: Receipt) -> bool:
+    """Tell whether a receipt says more than the answer to the send did: that the message was accepted."""
+    return receipt.state != ACCEPTED or receipt.outcome is not None
 
 
 def advanced(current: Receipt, state: str, now_ms: int, outcome: str | None = None) -> Receipt:

@@ -33,7 +33,7 @@ def _forget(connection: sqlite3.Connection) -> None:
     connection.execute(
         "DELETE FROM shown WHERE target IN ("
         " SELECT target FROM shown WHERE session_key NOT IN"
-        " (SELECT sender_key FROM inbox UNION ALL SELECT recipient_key FROM outbox)"
+        " (SELECT substr(sender_key, 1, 64) FROM inbox UNION ALL SELECT recipient_key FROM outbox)"
         " ORDER BY shown_at DESC LIMIT -1 OFFSET ?)",
         (SHOWN_PEERS,),
     )

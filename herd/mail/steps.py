@@ -28,6 +28,8 @@ HANDOVER_BEFORE = "handover.count.before"
 HANDOVER_AFTER = "handover.count.after"
 EVIDENCE_BEFORE = "evidence.persist.before"
 EVIDENCE_AFTER = "evidence.persist.after"
+RUN_END_BEFORE = "run.end.before"
+RUN_END_AFTER = "run.end.after"
 OFFER_BEFORE = "receipt.offer.before"
 OFFER_AFTER = "receipt.offer.after"
 
@@ -50,6 +52,8 @@ STEPS = (
     HANDOVER_AFTER,
     EVIDENCE_BEFORE,
     EVIDENCE_AFTER,
+    RUN_END_BEFORE,
+    RUN_END_AFTER,
     OFFER_BEFORE,
     OFFER_AFTER,
     COMMIT_BEFORE,

@@ -15,6 +15,7 @@ from herd.core.text import printable
 
 MessageId = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=MESSAGE_ID_CHARACTERS)]
 CustodyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=CUSTODY_ID_CHARACTERS)]
+PeerId = Annotated[str, Field(pattern=r"^peer-[0-9a-f]{32}$")]
 Code = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$", max_length=CODE_CHARACTERS)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Shape = TypeVar("Shape", bound=BaseModel)

@@ -11,7 +11,9 @@ moment `since`, and `parts` what of it lies outside the row: `bodies` holds that
 so it does what this session's agents have made, its `results`. `bindings` are the references under which
 attached results came. What belongs to a row goes with it. `settled` is the moment at which a message was
 found resolved, and a `stripped` row has lost its text to retention. `entered` is the cursor
-it came in with, which orders what was sent and received among one another.
+it came in with, which orders what was sent and received among one another. A run is named by its peer id, and
+a message without one is the session's own; `sender_key` has the peer id behind the session key where a run
+sent it, and `to_run` says that `recipient` is a run.
 
 `pushes` holds the receipts of messages whose sender subscribed to them (`subscribed`), one for each change
 until it has confirmed that very one. `events` is the journal of what a host may be told of: the arrival of
@@ -121,6 +123,9 @@ ALTER TABLE outbox ADD COLUMN stripped INTEGER NOT NULL DEFAULT 0;
 
 DROP INDEX outbox_pending;
 CREATE INDEX outbox_unresolved ON outbox (position) WHERE state IN ('pending', 'accepted');
+ALTER TABLE outbox ADD COLUMN to_run INTEGER NOT NULL DEFAULT 0;
+DROP INDEX inbox_waiting;
+CREATE INDEX inbox_waiting ON inbox (run, sequence) WHERE state = 'accepted';
 
 CREATE TABLE results (
     result_id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -184,7 +189,8 @@ CREATE TABLE events (
     state TEXT NOT NULL,
     correlation_id TEXT NOT NULL,
     at INTEGER NOT NULL,
-    outcome TEXT
+    outcome TEXT,
+    run TEXT
 ) STRICT;
 CREATE INDEX events_expired ON events (cursor) WHERE kind = 'message' AND state = 'expired';
 """

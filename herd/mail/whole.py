@@ -34,17 +34,17 @@ def is_whole(connection: sqlite3.Connection, row: Incoming) -> bool:
     return True
 
 
-def undelivered(connection: sqlite3.Connection) -> list[Incoming]:
+def undelivered(connection: sqlite3.Connection, run: str | None = None) -> list[Incoming]:
     """Give every accepted, undelivered message that can be shown, in the order of acceptance."""
-    rows = inbox.undelivered(connection)
+    rows = inbox.undelivered(connection, run)
     return [whole(connection, row) for row in rows if row.parts is None or is_whole(connection, row)]
 
 
-def unreadable(connection: sqlite3.Connection) -> list[str]:
+def unreadable(connection: sqlite3.Connection, run: str | None = None) -> list[str]:
     """Give the ids of accepted, undelivered messages whose stored record, text or files are damaged."""
-    rows = inbox.undelivered(connection)
+    rows = inbox.undelivered(connection, run)
     damaged = [row.message_id for row in rows if row.parts is not None and not is_whole(connection, row)]
-    return inbox.unreadable(connection) + damaged
+    return inbox.unreadable(connection, run) + damaged
 
 
 def attachment(connection: sqlite3.Connection, row: Incoming, number: int) -> str:

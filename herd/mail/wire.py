@@ -24,9 +24,9 @@ from herd.core.limits import (
 from herd.mail.body_wire import AttachmentShape, BindingShape, BodyShape
 from herd.mail.parts import Binding, Part, Parts
 from herd.mail.receipts import REJECTED, TOLD, Receipt
-from herd.mail.strict import Code, CustodyId, Digest, MessageId, Milliseconds, Wire, checked
+from herd.mail.strict import Code, CustodyId, Digest, MessageId, Milliseconds, PeerId, Wire, checked
 
-__all__ = ["MessageId", "Wire", "checked"]
+__all__ = ["MessageId", "PeerId", "Wire", "checked"]
 
 as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Gives a value as compact JSON. Made once: `json.dumps` makes a new encoder at every call with options."""
@@ -39,9 +39,19 @@ _FIELDS_BYTES = 512
 
 
 class Sender(Wire):
-    """Who the message says it is from; believed only as far as the connection proved it."""
+    """Who the message says it is from; believed only as far as the connection proved it.
+
+    Attributes:
+        session: The target of the session.
+        run: The peer id of the run of it that sends, where it is one.
+    """
 
     session: str
+    run: PeerId | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Give the JSON object that travels."""
+        return {"session": self.session} if self.run is None else {"session": self.session, "run": self.run}
 
 
 class Conversation(Wire):
@@ -108,7 +118,7 @@ class Envelope(Wire):
         shape = {
             "version": self.version,
             "messageId": self.message_id,
-            "from": {"session": self.sender.session},
+            "from": self.sender.to_wire(),
             "to": self.to,
             "custodyId": self.custody_id,
             "content": self.content,
@@ -163,11 +173,13 @@ class StatusQuestion(Wire):
 
     Attributes:
         digest: The content digest of what the caller sent; a message of other content is not that message.
+        run: The run of the caller's session that sent it, by its peer id, where one did.
     """
 
     message_id: MessageId
     to: str
     digest: Digest | None = None
+    run: PeerId | None = None
 
 
 class ReceiptOffer(Wire):
@@ -227,7 +239,7 @@ def require_fitting(envelope: Envelope) -> None:
     """
     ids = (envelope.message_id, envelope.to, envelope.correlation_id, envelope.conversation.id)
     texts = (envelope.content, envelope.topic, envelope.sender.session)
-    plain = (*ids, envelope.reply_to, envelope.custody_id)
+    plain = (*ids, envelope.reply_to, envelope.custody_id, envelope.sender.run)
     if envelope.parts is None and surely_fits(texts, plain):
         return
     size = size_of(envelope)

@@ -53,6 +53,8 @@ _PEER = _object(
         "workspace_label": _TEXT,
         "activity": {"enum": ["idle", "working", "waiting", "away"]},
         "since": _TEXT,
+        "run_of": _TEXT,
+        "read_only": {"type": "boolean"},
     },
     "target",
 )
@@ -63,7 +65,9 @@ _FILE = _object({"name": _TEXT, "bytes": {"type": "integer"}}, "name", "bytes")
 _MESSAGE = _object(
     {
         "message_id": _TEXT,
-        "from": _object({"target": _TEXT, "name": _TEXT, "role": _TEXT}, "target", "name", "role"),
+        "from": _object(
+            {"target": _TEXT, "name": _TEXT, "role": _TEXT, "run_of": _TEXT}, "target", "name", "role"
+        ),
         "text": _TEXT,
         "received_at": _TEXT,
         "topic": _TEXT,

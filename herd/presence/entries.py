@@ -53,7 +53,9 @@ def undrained_minutes(peer: Record | None, now_ms: int, accepted_ms: int = 0) ->
 def matches(entry: dict[str, Any], query: str) -> bool:
     """Tell whether a text stands in the target or any label of an entry, whatever its case."""
     wanted = query.casefold()
-    return any(wanted in value.casefold() for name, value in entry.items() if name != "since")
+    return any(
+        wanted in value.casefold() for name, value in entry.items() if name != "since" and value is not True
+    )
 
 
 def _with_tail(name: str, peer: Record, tail: int) -> str:

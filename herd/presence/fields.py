@@ -103,6 +103,12 @@ class Fields:
             raise Malformed(f"has no list of known texts in {self._path(name)}")
         return list(value)
 
+    def true(self, name: str) -> bool:
+        """Take a field that is true wherever it stands."""
+        if self._take(name) is not True:
+            raise Malformed(f"has something else than true in {self._path(name)}")
+        return True
+
     def _text(self, name: str, value: Any, least: int, most: int) -> str:
         if not isinstance(value, str) or not least <= len(value) <= most or "\0" in value:
             raise Malformed(f"has no text of {least} to {most} characters in {self._path(name)}")

@@ -46,6 +46,7 @@ def _labels(*names: str) -> str:
 
 
 _SINCE = Presence._fields.index("since")
+_UNDRAINED = Presence._fields.index("undrained_since")
 _PRESENCE = (
     rf'\{{"role":"{_one_of(ROLES)}","socket":"{_FILLED}"'
     + _labels("cwd", "name", "repo", "branch", "workspace_label")
@@ -55,6 +56,7 @@ _PRESENCE = (
     + f',"scope":"{_one_of(SCOPES)}"'
     + _labels("workspace", "repository")
     + _optional("undrained_since", _NUMBER)
+    + _optional("runs", "(true)")
     + r"\}"
 )
 _RECORD = re.compile(
@@ -135,7 +137,8 @@ def _capabilities(listed: str) -> tuple[str, ...] | None:
 def _presence(*fields: Any) -> Presence | None:
     """Give the presence from its fields in their order; None where a moment is later than any can be."""
     since = None if fields[_SINCE] is None else int(fields[_SINCE])
-    undrained_since = None if fields[-1] is None else int(fields[-1])
+    undrained_since = None if fields[_UNDRAINED] is None else int(fields[_UNDRAINED])
+    runs = None if fields[-1] is None else True
     if max(since or 0, undrained_since or 0) > MOMENT_MS:
         return None
-    return Presence._make((*fields[:_SINCE], since, *fields[_SINCE + 1 : -1], undrained_since))
+    return Presence._make((*fields[:_SINCE], since, *fields[_SINCE + 1 : _UNDRAINED], undrained_since, runs))

@@ -196,6 +196,7 @@ def _presence(fields: Fields) -> Presence:
         undrained_since=(
             fields.integer("undrained_since", most=MOMENT_MS) if fields.has("undrained_since") else None
         ),
+        runs=fields.true("runs") if fields.has("runs") else None,
         **{label: fields.optional_text(label) for label in ("name", "repo", "branch", "workspace_label")},
         **{native: fields.optional_text(native) for native in ("pane_id", "tab_id", "workspace_id")},
         scope=fields.one_of("scope", SCOPES),

@@ -66,6 +66,11 @@ def narrower(one: str, other: str) -> str:
     return min(one, other, key=SCOPES.index)
 
 
+def limited(extent: Extent, scope: str | None) -> Extent:
+    """Give an extent whose scope is the narrower of its own and another one; as it is where that is None."""
+    return extent if scope is None else extent._replace(scope=narrower(extent.scope, scope))
+
+
 def narrowed(mine: Extent, wanted: str | None) -> Extent:
     """Give what one call asks for: its own scope where it names one, else the session's.
 

@@ -44,6 +44,8 @@ class Presence(NamedTuple):
     workspace: str | None = None
     repository: str | None = None
     undrained_since: int | None = None
+    runs: bool | None = None
+    """Whether it has runs, so that nobody asks for them who need not; never False."""
 
     @property
     def extent(self) -> Extent:

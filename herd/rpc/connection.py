@@ -170,6 +170,10 @@ class Connection:
             self._reading.cancel()
         await self.wait_closed()
 
+    async def ending(self) -> None:
+        """Wait until the connection ends or begins to: the other side has finished sending, or is cut off."""
+        await self._ending.wait()
+
     async def wait_closed(self) -> None:
         """Wait until the connection has ended and its streams are closed."""
         await self._closed.wait()

@@ -19,6 +19,8 @@ from herd.mail.steps import (
     OUTBOX_AFTER,
     OUTBOX_BEFORE,
     RECEIPT_BEFORE,
+    RUN_END_AFTER,
+    RUN_END_BEFORE,
     SEVERAL_SENT_AFTER,
     SEVERAL_SENT_BEFORE,
     SEVERAL_TAKEN_AFTER,
@@ -42,7 +44,9 @@ SEVERAL = (SEVERAL_SENT_BEFORE, SEVERAL_SENT_AFTER, SEVERAL_TAKEN_BEFORE, SEVERA
 """The steps that only messages take which wait for others and go with them."""
 OF_BODIES = (BODIES_BEFORE, BODIES_AFTER)
 """The steps that only a message takes whose text does not fit into its envelope."""
-ALONE = tuple(step for step in STEPS if step not in SEVERAL + OF_BODIES)
+OF_RUNS = (RUN_END_BEFORE, RUN_END_AFTER)
+"""The steps of a run's end, at which a run dies with its process: see the tests of child runs."""
+ALONE = tuple(step for step in STEPS if step not in SEVERAL + OF_BODIES + OF_RUNS)
 
 
 async def killed(

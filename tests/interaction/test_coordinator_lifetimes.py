@@ -324,6 +324,7 @@ async def test_a_lifetime_out_of_bounds_is_refused_and_nothing_is_queued(layout,
         assert (await carol.send(bob, expires_in_ms=60_000))["status"] == ACCEPTED
 
 
+@pytest.mark.requirement("A-custody-20")
 async def test_what_waited_in_front_of_the_commit_counts(layout, bobs_clock, bob):
     carol = RawPeer(CAROL)
     with carol.registered(layout):

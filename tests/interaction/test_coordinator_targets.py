@@ -509,7 +509,7 @@ async def test_nothing_counts_as_shown_by_what_a_command_lists_or_writes_to(alic
     await refused(alice.send(bob), UnknownTarget)
 
 
-@pytest.mark.requirement("A-ident-06", "A-restart-04")
+@pytest.mark.requirement("A-errors-07", "A-ident-06", "A-restart-03", "A-restart-04")
 async def test_a_peer_id_reaches_one_exact_instance_and_a_target_the_session(layout):
     async with running(layout, ALICE, clock=SystemClock()) as alice:
         await send_to_an_instance_and_to_its_session(layout, alice)
@@ -536,7 +536,7 @@ async def send_to_an_instance_and_to_its_session(layout, alice):
         status = await alice.ask("status", message_id=kept["message_id"])
 
         assert await bob.texts() == ["to the session"]
-        assert (status["state"], status["outcome"]) == ("pending", "PEER_OFFLINE")
+        assert (status["state"], status["outcome"]) == ("rejected", "TARGET_ENDED")
 
 
 # --- damage and refusals ---------------------------------------------------------------------------

@@ -76,6 +76,7 @@ def test_every_result_has_the_fields_that_its_page_shows(home: Path, tmp_path: P
         ask(web, "session.tools")
         ask(web, "session.waiting")
         drained = ask(web, "session.drain")
+        ask(web, "session.end_run", run=ask(web, "session.bind_run", run_id="r-1")["target"])
         ask(web, "session.release", message_ids=drained["message_ids"], counted=False)
         ask(web, "session.tool", name="list_peers")
         (message,) = ask(web, "session.read", wait_ms=WAIT_MS)["messages"]
@@ -129,7 +130,7 @@ def test_a_message_that_was_taken_back_has_the_fields_that_the_page_shows(home: 
     ],
 )
 def test_a_result_has_the_fields_of_the_tool_that_shows_it(method: str, tool: str):
-    described = {one.path for one in METHODS[method].results}
+    described = {one.path for one in METHODS[method].results} - {"self.run_of"}  # no run calls a tool
 
     assert described <= set(paths_of_schema(OUTPUTS[tool]))
 

@@ -25,7 +25,7 @@ PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONT
 
 SESSION_METHODS = {"session.authenticate", *adapter_api.served()}
 PEER_METHODS = {
-    *("peer.hello", "peer.authenticate", "peer.send", "peer.sendMany", "peer.body"),
+    *("peer.hello", "peer.authenticate", "peer.send", "peer.sendMany", "peer.body", "peer.directory"),
     *("peer.status", "peer.subscribe", "peer.receipt", "peer.read"),
 }
 """`peer.read` is served by nobody and refused by name."""

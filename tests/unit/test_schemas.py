@@ -52,6 +52,7 @@ FULL = Presence(
     workspace="/x",
     repository="/x/.git",
     undrained_since=5,
+    runs=True,
 )
 
 
@@ -62,13 +63,13 @@ FULL = Presence(
         pytest.param(
             PROTOCOL_VERSION,
             [one.model_json_schema(by_alias=True) for one in (Envelope, ReceiptShape, StatusQuestion)],
-            (1, "fe13d8ab36a823f5"),
+            (1, "079ad425108cf4ce"),
             id="the wire",
         ),
         pytest.param(
             RECORD_VERSION,
             [shape_of(json.loads(encode(record_of(session_of(1), FULL)))), CAPABILITIES],
-            (2, "30284e1a1a4fe4dc"),
+            (2, "36b9fc5a89a20716"),
             id="an instance record",
         ),
         pytest.param(
@@ -77,7 +78,7 @@ FULL = Presence(
         pytest.param(
             MAILBOX_VERSION,
             [[script.split() for script in SCRIPTS], MAILBOX_APPLICATION_ID],
-            (2, "8c0197ffeb9a55fb"),
+            (2, "aeacce475999ed6c"),
             id="the mailbox",
         ),
     ],

@@ -193,8 +193,8 @@ def test_a_rejected_message_is_replied_to_by_nothing(alice, bob):
         side = alice if table == "outbox" else bob
         side.connection.execute(f"UPDATE {table} SET state = 'rejected', outcome = 'A_CODE'")
 
-    reply_came(alice.connection, "m-1", BOB.key, "m-1", NOW)
-    reply_was_accepted(bob.connection, "m-1", ALICE.key, NOW)
+    reply_came(alice.connection, "m-1", BOB.key, "m-1", None, NOW)
+    reply_was_accepted(bob.connection, "m-1", ALICE.key, None, NOW)
 
     assert alice.sent("m-1").state == REJECTED
     assert bob.received("m-1").receipt.state == REJECTED
