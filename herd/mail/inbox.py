@@ -7,11 +7,10 @@ session's coordinator, or a visitor, who may accept and read but hands nothing o
 import json
 import sqlite3
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from herd.core.errors import (
     CustodyChanged,
-    HerdError,
     InvalidParams,
     MessageExpired,
     MessageIdConflict,
@@ -25,7 +24,7 @@ from herd.mail import bodies as rows_of_bodies
 from herd.mail import events, results, shown
 from herd.mail.bodies import RECEIVED
 from herd.mail.conversations import reply_came, require_budget, require_original
-from herd.mail.correspondents import identity_of, runs_of
+from herd.mail.correspondents import runs_of
 from herd.mail.counter import next_cursor
 from herd.mail.events import MESSAGE, Event
 from herd.mail.lifetimes import is_over
@@ -33,9 +32,12 @@ from herd.mail.parts import Bodies, Parts, require_taken
 from herd.mail.pushing import push
 from herd.mail.rates import Rates
 from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, REJECTED, TARGET_ENDED, Receipt, advanced
+from herd.mail.received import Acceptance, Admission, Incoming, Lying, Sender
 from herd.mail.shown import Shown
 from herd.mail.storage import require_room
 from herd.mail.wire import Envelope, as_json, digest_of
+
+__all__ = ["Acceptance", "Admission", "Incoming", "Lying", "Sender", "accept", "find"]
 
 _COLUMNS = (
     "sequence, sender_key, message_id, recipient, digest, sender, content, topic, reply_to, correlation_id,"
@@ -55,102 +57,6 @@ _SPAN = (
 )
 
 _WAITING = f"SELECT {_COLUMNS} FROM inbox WHERE {_LIES} ORDER BY sequence"
-
-
-class Sender(NamedTuple):
-    """What acceptance verified about a message's sender; it is stored with the message and stands.
-
-    `host` and `name` are for people; the target and key were proved by the connection. Of a run, `key` is the
-    session it belongs to, and `target` and `run` are its peer id.
-    """
-
-    key: str
-    target: str
-    role: str
-    host: str
-    name: str | None = None
-    kind: str = "ordinary"
-    socket: str = "none"
-    run: str | None = None
-
-    @property
-    def identity(self) -> str:
-        """Who sends, as messages are told apart by it: the session, or one exact run of it."""
-        return identity_of(self.key, self.run)
-
-
-class Incoming(NamedTuple):
-    """One row of the inbox. `content` is empty where the text is one of the `parts`: see `whole`."""
-
-    sequence: int
-    sender_key: str
-    message_id: str
-    recipient: str
-    digest: str
-    sender: Sender
-    content: str
-    topic: str | None
-    reply_to: str | None
-    correlation_id: str
-    conversation_id: str
-    depth: int
-    no_reply_needed: bool
-    created_at: int
-    handovers: int
-    evidence: str | None
-    owed: bool
-    receipt: Receipt
-    run: str | None = None
-    instance_id: str | None = None
-    lifetime_ms: int | None = None
-    since: str | None = None
-    parts: str | None = None
-    stripped: int = 0
-
-
-class Lying(NamedTuple):
-    """What there is to know of a message that lies undelivered, without its text."""
-
-    sequence: int
-    message_id: str
-    handovers: int
-    depth: int
-    no_reply_needed: bool
-    accepted_at: int
-
-
-class Admission(NamedTuple):
-    """With what a mailbox admits messages.
-
-    Attributes:
-        custody_id: That of the mailbox.
-        limits: The bounds in force.
-        now: When.
-        instance_id: The coordinator's that takes them; None for a visitor.
-        rates: What each sender may still hand in; None to tell it from the inbox alone.
-        closed: Why nothing new is taken, for good; None where it is. What came before is answered: a refusal
-            now would say of a message in custody that it is in none.
-        came: When the request came in; None for the moment that is `now`.
-        driven: Whether mail can make this session act, so that what came without a person is counted.
-        run: The run that they are for, by its peer id; None for the session itself.
-    """
-
-    custody_id: str
-    limits: Limits
-    now: Moment
-    instance_id: str | None = None
-    rates: Rates | None = None
-    closed: HerdError | None = None
-    came: Moment | None = None
-    driven: bool = False
-    run: str | None = None
-
-
-class Acceptance(NamedTuple):
-    """What handing a message in led to: its receipt, and whether the message is new to this mailbox."""
-
-    receipt: Receipt
-    new: bool
 
 
 def accept(
@@ -199,28 +105,13 @@ def accept(
     if outside is not None and bodies is not None:
         rows_of_bodies.keep(connection, RECEIVED, sequence, bodies.data)
         results.bind(connection, sequence, outside)
-    events.note(
-        connection,
-        Event(
-            cursor,
-            MESSAGE,
-            envelope.message_id,
-            sender.target,
-            ACCEPTED,
-            envelope.correlation_id,
-            now_ms,
-            run=admission.run,
-        ),
-    )
+    came = (envelope.message_id, sender.target, ACCEPTED, envelope.correlation_id, now_ms)
+    events.note(connection, Event(cursor, MESSAGE, *came, run=admission.run))
     if envelope.reply_to is not None:
         reply_came(
             connection, envelope.reply_to, sender.identity, envelope.correlation_id, admission.run, now_ms
         )
-    # Whoever wrote to a session may be answered by it, now and after a restart. When it was shown last is of
-    # no account for one with mail here, so what is known already is not written again.
-    writer = Shown(sender.target, sender.key, sender.name)
-    if shown.find(connection, sender.target) != writer:
-        shown.remember(connection, [writer], now_ms)
+    _show(connection, sender, now_ms)
     receipt = Receipt(envelope.message_id, envelope.to, custody_id, ACCEPTED, cursor, accepted_at=now_ms)
     return Acceptance(receipt, new=True)
 
@@ -495,6 +386,14 @@ def _admitted(
     rates = Rates(admission.limits) if admission.rates is None else admission.rates
     rates.take(connection, sender.identity, admission.now)
     return lifetime_ms
+
+
+def _show(connection: sqlite3.Connection, sender: Sender, now_ms: int) -> None:
+    # Whoever wrote to a session may be answered by it, now and after a restart. When it was shown last is of
+    # no account for one with mail here, so what is known already is not written again.
+    writer = Shown(sender.target, sender.key, sender.name)
+    if shown.find(connection, sender.target) != writer:
+        shown.remember(connection, [writer], now_ms)
 
 
 def _lifetime(envelope: Envelope, admission: Admission) -> int | None:

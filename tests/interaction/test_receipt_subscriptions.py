@@ -42,7 +42,7 @@ async def changed(alice, message_id="m-1"):
         (row,) = inbox.by_id(connection, message_id)
         inbox.count_handovers(connection, [row.sequence], 1_800_000_000_000)
         inbox.confirm(connection, [row.sequence], "test", 1_800_000_000_001)
-        reply_was_accepted(connection, message_id, BOB.key, 1_800_000_000_002)
+        reply_was_accepted(connection, message_id, BOB.key, None, 1_800_000_000_002)
         return inbox.by_id(connection, message_id)[0]
 
     return await alice.coordinator.mailbox.run(work)
