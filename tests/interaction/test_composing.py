@@ -464,7 +464,7 @@ async def test_a_peer_that_takes_no_messages_is_refused(layout, alice, text):
 
 @pytest.mark.requirement("A-boundary-19")
 async def test_a_message_that_is_refused_is_not_sent_and_the_same_draft_may_be_tried_again(alice, bob):
-    refusal = await refused(alice, MessageTooLarge, ":bob " + "x" * 8_000, bob)
+    refusal = await refused(alice, MessageTooLarge, ":bob " + "x" * 131_073, bob)
     assert refusal.code == "MESSAGE_TOO_LARGE"
     await compose(alice, ":bob hello", bob)
 

@@ -122,7 +122,7 @@ async def test_a_session_says_who_it_is(layout):
     async with running(layout, ALICE, name="worker") as alice:
         me = await alice.ask("whoami")
 
-    assert me.keys() == {"target", "name", "role", "kind", "socket", "build"}
+    assert me.keys() == {"target", "name", "role", "kind", "scope", "socket", "build"}
     assert (me["target"], me["name"], me["role"], me["kind"], me["socket"]) == (
         alice.target,
         "worker",

@@ -13,6 +13,7 @@ from herd.core.clock import FakeClock
 from herd.core.errors import AuthenticationFailed, RecoveryRequired, SystemWant
 from herd.core.locks import probe
 from tests.fakes.coordinators import IN_TIME_S, running, until
+from tests.fakes.mail import started_once
 from tests.fakes.raw_peer import RawPeer
 from tests.fakes.records import layout_at, session_of
 
@@ -167,6 +168,7 @@ def folder_replaced(layout):
 async def test_nothing_is_accepted_into_a_mailbox_that_is_no_longer_there(layout, take_away):
     clock = FakeClock()
     raw = RawPeer(CAROL)
+    started_once(layout, CAROL)
     async with running(layout, ALICE, clock=clock) as alice, running(layout, BOB) as bob:
         await alice.sees(bob)
         await bob.sees(alice)

@@ -77,7 +77,7 @@ def test_requests_are_answered_in_lines_and_nothing_else_is_written(machine: Mac
         ("session.read", {"message_id": "nobody-sent-it"}, UnknownTarget),
         ("session.status", {"message_id": "../../x"}, InvalidParams),
         ("session.update", {"activity": "asleep"}, InvalidParams),
-        ("session.purge", {}, MethodNotFound),
+        ("session.destroy", {}, MethodNotFound),
         ("peer.directory", {}, MethodNotFound),
     ],
 )

@@ -10,8 +10,8 @@ from herd.core import limits
 from tests.unit.our_source import ROOT
 
 UNITS = re.compile(
-    r"\b(bytes|milliseconds|seconds|characters|version|messages|requests|connections|capabilities|nonces|frames"
-    r"|depth|peers|transactions|hand-overs|receipts|processes|levels|integer|ancestors|times|number|application_id"
+    r"\b(names|branches|files|pieces|results|bytes|milliseconds|seconds|characters|version|messages|requests|connections|capabilities"
+    r"|nonces|frames|depth|peers|transactions|hand-overs|receipts|processes|levels|integer|ancestors|times|number|application_id"
     r"|retry_after_ms|pause|value|wait_ms|objects|moment)\b",
     re.IGNORECASE,
 )
