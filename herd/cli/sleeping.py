@@ -66,7 +66,12 @@ def waiting_in(context: Context, target: str) -> dict[str, Any]:
 
 
 def status_in(context: Context, key: str, message_id: str) -> dict[str, Any]:
-    """Give the receipt of a message that a sleeping session sent.
+    """Give the receipt of a message that a sleeping session sent; raises as `sent_in` does."""
+    return status_of(context, sent_in(context, key, message_id))
+
+
+def sent_in(context: Context, key: str, message_id: str) -> Outgoing:
+    """Give a message that a sleeping session sent.
 
     Raises:
         UnknownTarget: it sent none of that id.
@@ -81,6 +86,11 @@ def status_in(context: Context, key: str, message_id: str) -> dict[str, Any]:
             f"no message {printable(message_id)} was sent by that session",
             hint="Use the message_id that the send gave.",
         )
-    running = context.registry.running(found.recipient_key)
+    return found
+
+
+def status_of(context: Context, sent: Outgoing) -> dict[str, Any]:
+    """Give the receipt of a sent message as it is shown."""
+    running = context.registry.running(sent.recipient_key)
     now = SystemClock().wall_ms()
-    return shape_status(found, undrained=undrained_minutes(running, now, found.receipt.accepted_at or 0))
+    return shape_status(sent, undrained=undrained_minutes(running, now, sent.receipt.accepted_at or 0))

@@ -10,8 +10,12 @@ from herd.cli.caller import Caller
 from herd.cli.calling import ask
 from herd.cli.context import Context, open_context
 from herd.cli.options import add_as, add_session
-from herd.cli.sleeping import key_of, status_in
+from herd.cli.sleeping import key_of, sent_in, status_in, status_of
+from herd.core.clock import SystemClock
 from herd.core.errors import PeerOffline
+from herd.core.moments import Moment
+from herd.mail.lifetimes import is_over
+from herd.mail.outbox import Outgoing
 from herd.mail.receipts import ACCEPTED, PENDING
 
 HELP = "show what became of a message you sent"
@@ -41,14 +45,20 @@ def _own(context: Context, caller: Caller, message: str) -> dict[str, Any]:
     """Ask the caller's coordinator, or look into its mailbox where it has none."""
     if caller.record is None and os.path.exists(context.layout.session_file(caller.session.key)):
         try:
-            receipt = status_in(context, caller.session.key, message)
+            sent = sent_in(context, caller.session.key, message)
         except PeerOffline:  # another shell's command has the mailbox by now
             caller = Caller(caller.session, context.living(caller.session))
         else:
-            if receipt["state"] != PENDING:
-                return receipt
-            # Somebody may have taken it meanwhile, and only a coordinator asks and tries again.
+            if not _may_be_otherwise(sent):
+                return status_of(context, sent)
+            # Only a coordinator asks the recipient, and tries again.
     return ask(context, caller, "session.status", {"message_id": message})
+
+
+def _may_be_otherwise(sent: Outgoing) -> bool:
+    """Tell whether a message may have been taken, or have expired, since its sender was told."""
+    state = sent.receipt.state
+    return state == PENDING or (state == ACCEPTED and is_over(sent, Moment.now(SystemClock())))
 
 
 def show(receipt: dict[str, Any], *, as_json: bool) -> None:

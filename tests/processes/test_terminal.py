@@ -378,6 +378,22 @@ def test_a_status_in_the_terminal_starts_no_coordinator_where_a_visit_does(machi
     assert alice.request("session.list")["peers"] == []
 
 
+@pytest.mark.requirement("A-limits-24")
+def test_the_status_of_what_expired_while_nobody_ran_is_asked_for(machine: Machine):
+    alice = first_contact(machine)
+    target = target_of_session(alice)
+    alice.end()
+    sent = machine.shell.run("send", target, "x", "--expires-in=1", "--json").json["message_id"]
+
+    receipt = machine.shell.run("status", sent, "--json").json
+
+    assert receipt["state"] == "expired"
+
+
+def target_of_session(session: HerdSession) -> str:
+    return str(session.request("session.whoami")["target"])
+
+
 def test_a_running_session_is_read_by_its_own_host_alone(machine: Machine):
     machine.session("claude", "alice", name="alice")
     target = target_of(machine.inside)
