@@ -132,7 +132,7 @@ def limits_page() -> str:
 
 _IDLE = (
     f"What mail does to an idle session: `{IDLE_AUTO}` wakes it by a fixed notice, `{IDLE_NOTIFY}` starts "
-    "no turn."
+    "no turn and shows the person how many messages wait."
 )
 
 _ENABLED = "Whether sessions may communicate at all; where not, every call is refused and nothing is made."

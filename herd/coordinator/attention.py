@@ -78,6 +78,7 @@ class Attention:
         self._listeners: list[Listener] = []
         self._waking = Waking()
         self._activity: str | None = None
+        self._counted = False
         self._looking = self._again = False
         self._has_begun = asyncio.Event()
 
@@ -99,6 +100,7 @@ class Attention:
         """Take what the host says of its session; an idle one may be woken for what came meanwhile."""
         self._activity = activity
         if activity == WORKING:
+            self._counted = False
             self._begun()
         elif activity == IDLE:
             self.look()
@@ -116,6 +118,11 @@ class Attention:
         if not self._looking:
             self._looking = True
             self._tasks.create_task(self._look())
+
+    def fewer(self) -> None:
+        """Take note that less may wait than before; whoever shows a person the count is told the new one."""
+        if self._counted:
+            self.look()
 
     async def waits(self) -> Waiting:
         """Give what waits to be handed over now.
@@ -147,7 +154,8 @@ class Attention:
         return Waiting(len(free), max(may, default=0))
 
     def _tell(self, waiting: Waiting, held_back: int) -> None:
-        if not (waiting.unread or held_back) or not self._listeners:  # a wake nobody hears of is not spent
+        waits = bool(waiting.unread or held_back)
+        if not (waits or self._counted) or not self._listeners:  # a wake nobody hears of is not spent
             return
         now = self._clock.elapsed()
         wake = waking.may_wake(
@@ -157,6 +165,8 @@ class Attention:
             self._waking = waking.woken(self._waking, waiting, now)
             self._has_begun = asyncio.Event()
             self._tasks.create_task(self._wake_again(self._has_begun))
+        # What begins no turn stands before a person until they are told otherwise; a turn takes it by itself.
+        self._counted = waits and self._waking.opened is None and self._activity != WORKING
         for listener in list(self._listeners):
             listener(Arrival(waiting.unread, wake, held_back))
 

@@ -257,6 +257,7 @@ class Coordinator(Joined):
         self.owing.due(row.sender.key)
         if row.receipt.state in {EXPIRED, REJECTED}:
             self.undrained.handed()  # it looks again what waits
+            self.attention.fewer()
         self.journal.happened()
         self._changed()
 

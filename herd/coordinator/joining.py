@@ -371,6 +371,7 @@ class Joined(ABC):
     def _handed(self, rows: list[Incoming]) -> None:
         self.thread.handed(rows)
         self.undrained.handed()
+        self.attention.fewer()
         self.records.changed()
 
 

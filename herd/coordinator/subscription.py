@@ -20,8 +20,9 @@ PEER_UPDATE = "peer_update"
 """The notification: `unread`, a count, and `wake`, whether an idle session may be woken now by the notice; or
 `event`, an entry of the journal, where events were asked for.
 
-Where some wait until a person lets them through, `held_back` counts those. Of a run's mail it has `run`, too:
-its peer id.
+A count of the session's own mail that was told while no turn was to begin is told anew, down to 0, when it
+falls before the next turn. Where some wait until a person lets them through, `held_back` counts those. Of a
+run's mail it has `run`, too: its peer id.
 """
 
 

@@ -44,7 +44,7 @@ class Settings(NamedTuple):
     config_file: str
     """The file the settings come from, whether or not it exists."""
     idle: str = IDLE_AUTO
-    """What mail does to an idle session: `auto` wakes it, `notify` starts no turn."""
+    """What mail does to an idle session: `auto` wakes it, `notify` starts no turn and shows a count."""
     enabled: bool = True
     """Whether sessions may communicate at all."""
     scope: str = SCOPE_MACHINE

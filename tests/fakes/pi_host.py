@@ -170,6 +170,17 @@ class PiRpc:
         """Wait until a run has ended."""
         return self.wait(lambda record: record["type"] == "agent_settled", since=since)
 
+    def footers(self, *, since: int = 0) -> list[str | None]:
+        """Give what Herd showed in the footer, one after the other; None where it took that away."""
+        with self._changed:
+            records = self.records[since:]
+        return [record.get("statusText") for record in records if _is_footer(record)]
+
+    def footer(self, text: str | None, *, since: int = 0) -> int:
+        """Wait until Herd shows this in the footer, None for nothing, and give the mark from then."""
+        self.wait(lambda record: _is_footer(record) and record.get("statusText") == text, since=since)
+        return self.mark()
+
     def prompt(self, text: str) -> int:
         """Let a person prompt, and give the mark from before."""
         mark = self.mark()
@@ -195,3 +206,7 @@ class PiRpc:
             if b"session" in words and os.fsencode(HERD_COMMAND) in words:
                 found.append(pid)
         return found
+
+
+def _is_footer(record: Record) -> bool:
+    return record.get("method") == "setStatus" and record.get("statusKey") == "herd"

@@ -184,7 +184,7 @@ async def test_a_session_with_nothing_unread_is_told_nothing(bob, ear):
 # --- what wakes nobody -----------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("H-inbox-12")
+@pytest.mark.requirement("H-inbox-12", "A-config-04")
 async def test_with_notify_it_is_told_and_no_turn_begins(layout, alice):
     async with running(layout, BOB, idle=IDLE_NOTIFY) as bob:
         ear = Listening(bob)
@@ -196,6 +196,44 @@ async def test_with_notify_it_is_told_and_no_turn_begins(layout, alice):
 
     assert heard[-1] == Arrival(3, wake=False)
     assert not any(one.wake for one in heard)
+
+
+@pytest.mark.requirement("A-config-04")
+@pytest.mark.parametrize("activity", ["idle", "waiting"])
+async def test_a_count_that_was_told_is_told_anew_when_a_terminal_takes_what_waits(layout, alice, activity):
+    async with running(layout, BOB, idle=IDLE_NOTIFY) as bob:
+        await alice.sees(bob)
+        await bob.ask("update", activity=activity)
+        ear = Listening(bob)
+        await alice.send(bob)
+        await alice.send(bob)
+        await ear.all_heard()
+        await bob.other_adapter(command=True).request(None, "session.read", {})
+
+        assert await ear.all_heard() == [Arrival(0, wake=False)]
+
+
+async def test_a_count_that_was_told_is_told_anew_when_what_waits_expires(layout, alice, clock):
+    async with running(layout, BOB, idle=IDLE_NOTIFY, clock=clock) as bob:
+        await alice.sees(bob)
+        await bob.ask("update", activity="idle")
+        ear = Listening(bob)
+        await alice.send(bob, expires_in_ms=60_000)
+        await ear.hears(1)
+        await until(lambda: clock.sleeping > 0)
+        clock.advance(61)
+        await ear.hears(2)
+
+    assert ear.heard == [Arrival(1, wake=False), Arrival(0, wake=False)]
+
+
+async def test_what_a_turn_takes_costs_no_look_of_its_own(alice, bob, ear):
+    await bob.ask("update", activity="working")
+    await alice.send(bob)
+    await ear.all_heard()
+    await drained(bob)
+
+    assert await ear.all_heard() == []
 
 
 async def test_what_needs_no_reply_is_told_and_wakes_nobody(alice, bob, ear):

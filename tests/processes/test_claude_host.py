@@ -507,3 +507,67 @@ def test_mail_held_back_at_a_start_is_told_to_the_person_once_and_to_no_model(wo
         assert world.claude.hook(event) is None
     assert world.not_woken()
     assert again.call("peer_messages")["messages"] == []
+
+
+def notify_only(world: World) -> None:
+    """Set `idle = "notify"` for the servers that start from now on."""
+    settings = world.home / "config" / "herd" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('idle = "notify"\n', encoding="utf-8")
+
+
+@pytest.mark.requirement("A-config-04")
+def test_with_notify_the_next_prompt_says_how_many_waited_and_no_turn_begins(world: World):
+    notify_only(world)
+    world.started()
+
+    first = world.send("secret words")
+    world.send("more of them")
+    shown = world.claude.hook("UserPromptSubmit", prompt="hello")
+
+    assert shown is not None
+    assert shown["systemMessage"] == "Herd: 2 messages that waited come with this prompt."
+    assert f"message {first} from lead session" in shown["hookSpecificOutput"]["additionalContext"]
+    assert world.claude.hook("Stop") is None
+    assert world.becomes(first, "delivered")
+    assert world.not_woken()
+
+
+@pytest.mark.requirement("A-config-04")
+def test_with_notify_a_turn_that_ends_says_how_many_wait_and_does_not_go_on(world: World):
+    notify_only(world)
+    world.started()
+    world.working()
+    message = world.send("secret words")
+
+    ended = world.claude.hook("Stop")
+    world.send("more of them")
+    of_subagent = world.claude.hook("Stop", agent_id="a-1")
+    again = world.claude.hook("Stop")
+
+    assert ended == {"systemMessage": "Herd: 1 message waits for your next prompt."}
+    assert of_subagent is None
+    assert again == {"systemMessage": "Herd: 2 messages wait for your next prompt."}
+    assert world.state(message) == "accepted"
+    assert world.not_woken()
+
+
+def test_with_notify_what_a_tool_has_brought_meanwhile_is_not_counted(world: World):
+    notify_only(world)
+    server = world.started()
+    world.working()
+    world.send("hello")
+    server.call("peer_messages")
+
+    assert world.claude.hook("Stop") is None
+
+
+def test_without_notify_no_count_is_told(world: World):
+    world.started()
+    world.working()
+    world.send("for information", no_reply_needed=True)
+
+    assert world.claude.hook("Stop") is None
+    shown = world.claude.hook("UserPromptSubmit", prompt="hello")
+    assert shown is not None
+    assert "systemMessage" not in shown

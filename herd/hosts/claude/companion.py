@@ -5,7 +5,6 @@ wakes it. Everything that one of them tells is dealt with one after the other.
 """
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -22,10 +21,11 @@ from herd.core.errors import HerdError
 from herd.hosts.adapter import Handed
 from herd.hosts.claude import policy
 from herd.hosts.claude.door import Answer, Door
-from herd.hosts.claude.events import PROMPT, SESSION_END, SESSION_START, STOP, TOOLS, Event, read_event
-from herd.hosts.claude.handing import Handing, Text, may_go_on
+from herd.hosts.claude.events import PROMPT, SESSION_END, STOP, TOOLS, Event, read_event
+from herd.hosts.claude.handing import Handing, Text, may_go_on, shown_to_person
 from herd.hosts.claude.inbox import inbox_of, push_notice
 from herd.hosts.claude.session_file import ACTIVITIES, IDLE, Process, State, StateWatch, settings_folder
+from herd.hosts.claude.telling import Telling
 from herd.hosts.claude.turns import Turns
 from herd.hosts.claude.waking import Waker
 from herd.hosts.claude.wire import Told
@@ -35,7 +35,6 @@ _log = logging.getLogger("herd.hosts.claude")
 
 _HANDS_OVER = frozenset({PROMPT, TOOLS, STOP})
 """Not the begin of a session: a run with a prompt of its own would put that text into the request twice."""
-_SHOWS_PERSON = frozenset({SESSION_START, PROMPT})
 _LARGE_BYTES = 65_536
 
 
@@ -64,8 +63,7 @@ class ClaudeCompanion:
         self._unlisten: Callable[[], None] = lambda: None
         self._session_id: str | None = None
         self._unread_since: float | None = None
-        self._held_back = 0
-        self._told_person = False
+        self._telling = Telling()
         self._hooks_seen = False
         self._transcript: str | None = None
         self._permission_mode: str | None = None
@@ -97,7 +95,7 @@ class ClaudeCompanion:
         self._handing.dropped()
         self._coordinator = coordinator
         self._unread_since = None
-        self._held_back, self._told_person = 0, False
+        self._telling = Telling()
         if coordinator is not None:
             self._session_id = coordinator.own.session.session_id
             self._report(coordinator)  # before it can wake: an unknown activity would allow that
@@ -139,11 +137,13 @@ class ClaudeCompanion:
             text = await self._text_for(event, coordinator)
             self._turns.heard(event, prolongs=text is not None)
             self._refresh()
+            waits = self._unread_since is not None
+            brought = len(text.message_ids) if text is not None else 0
+            line = await self._telling.line(event, coordinator, brought=brought, waits=waits)
+            self._refresh()
             if text is None:
-                said = self._for_the_person(event, coordinator)
-                self._refresh()
-                return Answer(said)
-        return Answer(text.output(), lambda told: self._handing.printed(text, told=told))
+                return Answer(shown_to_person(line))
+        return Answer(text.output(line), lambda told: self._handing.printed(text, told=told))
 
     def _learn(self, event: Event) -> None:
         self._hooks_seen = True
@@ -154,15 +154,6 @@ class ClaudeCompanion:
             self._waker.ending()
         elif not event.of_subagent:
             self._waker.went_on()
-
-    def _for_the_person(self, event: Event, coordinator: Coordinator) -> bytes:
-        """Give what the person is shown, and the model is not: that mail waits to be let through."""
-        if event.of_subagent or event.name not in _SHOWS_PERSON or not self._held_back:
-            return b""
-        waiting = f"{self._held_back} waiting message{'s are' if self._held_back > 1 else ' is'} held back"
-        look = f"herd inbox --session {coordinator.own.target} --accept"
-        self._held_back, self._told_person = 0, True
-        return json.dumps({"systemMessage": f"Herd: {waiting}. At a terminal: {look}"}).encode("ascii")
 
     async def _text_for(self, event: Event, coordinator: Coordinator) -> Text | None:
         if event.of_subagent or event.name not in _HANDS_OVER or self._unread_since is None:
@@ -239,7 +230,7 @@ class ClaudeCompanion:
     def _arrived(self, arrival: Arrival) -> None:
         if self._unread_since is None and arrival.unread:
             self._unread_since = time.monotonic()
-        self._held_back = 0 if self._told_person else arrival.held_back
+        self._telling.arrived(arrival)
         self._refresh()
         known = self._state if self._state is self._followed else None
         taken = self._waker.arrived(arrival, known)
@@ -261,7 +252,7 @@ class ClaudeCompanion:
         """Bring the flags into line with what a hook would have to do now."""
         current = self._state.session_id if self._state is not None else self._session_id
         moved = current != self._session_id
-        waits = self._unread_since is not None or self._held_back > 0
+        waits = self._unread_since is not None or self._telling.held_back > 0
         serves = self._coordinator is not None and (waits or self._handing.owes)
         prompt = self._coordinator is not None and self._coordinator.thread.awaits_prompt
         self._door.flags.show(current, wanted=moved or serves, prompt=prompt)

@@ -40,14 +40,19 @@ class Text:
         self.printed: bool | None = None
         self.more = False
 
-    def output(self) -> bytes:
-        """Give what the hook prints, as Claude Code reads it."""
+    def output(self, line: str | None = None) -> bytes:
+        """Give what the hook prints, as Claude Code reads it; the line is for the person alone."""
         if self.event == STOP:
             shown: dict[str, object] = {"decision": "block", "reason": self.said}
         else:
             specific = {"hookEventName": self.event, "additionalContext": self.said}
             shown = {"hookSpecificOutput": specific}
-        return json.dumps(shown).encode("ascii")
+        return json.dumps({**shown, **_beside(line)}).encode("ascii")
+
+
+def shown_to_person(line: str | None) -> bytes:
+    """Give what a hook prints that has nothing for the model; nothing at all where there is no line."""
+    return json.dumps(_beside(line)).encode("ascii") if line else b""
 
 
 class Handing:
@@ -183,6 +188,10 @@ async def may_go_on(event: Event, coordinator: Coordinator) -> bool:
     if event.again or coordinator.opening.idle != IDLE_AUTO:
         return False
     return (await coordinator.attention.waits()).newest_waking > 0
+
+
+def _beside(line: str | None) -> dict[str, str]:
+    return {"systemMessage": line} if line else {}
 
 
 def _units(text: str) -> int:

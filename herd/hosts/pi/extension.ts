@@ -138,7 +138,8 @@ class Session {
   private ready: Promise<void> = Promise.resolve();
   private again?: NodeJS.Timeout;
   private failures = 0;
-  private shownHeld = 0;
+  private heldBack = 0;
+  private footer?: string;
   private target = "TARGET";
   private problem?: string;
   private closed = false;
@@ -147,8 +148,9 @@ class Session {
   /** Handed over, and not known to have reached the model. */
   private held = new Set<string>();
   private inRequest: string[] = [];
-  private unread = false;
+  private unread = 0;
   private owedWake = false;
+  private woken = false; // by a notice whose run has not started
   private running = false;
   private cancelled = false;
   private dialog = false;
@@ -199,15 +201,28 @@ class Session {
   /** Note what is wrong, show it in Pi's footer, and try again later; undefined says that all is well. */
   private failed(problem: string | undefined): void {
     if (this.closed) return;
-    if (problem !== this.problem && this.ctx.hasUI) {
-      const line = problem?.split("\n").pop()?.replace(/[^\x20-\x7e]/g, "?").slice(0, 120);
-      this.ctx.ui.setStatus(CUSTOM, line && `herd: ${line}`);
-    }
     this.problem = problem;
+    this.shown();
     clearTimeout(this.again);
     if (problem === undefined) return;
     this.again = setTimeout(() => this.retry(), AGAIN_MS[Math.min(this.failures++, AGAIN_MS.length - 1)]);
     this.again.unref();
+  }
+
+  /** Show in Pi's footer, and nowhere else, what the person should know: one line, the gravest first. */
+  private shown(): void {
+    const line = this.line();
+    if (line === this.footer || this.closed || !this.ctx.hasUI) return;
+    this.footer = line;
+    this.ctx.ui.setStatus(CUSTOM, line && `herd: ${line}`);
+  }
+
+  private line(): string | undefined {
+    if (this.problem !== undefined) return this.problem.split("\n").pop()?.replace(/[^\x20-\x7e]/g, "?").slice(0, 120);
+    if (this.heldBack > 0) return `${this.heldBack} held back; herd inbox --session ${this.target} --accept`;
+    // A run takes what waits, and one that is to begin will.
+    if (this.unread === 0 || this.running || this.owedWake || this.woken) return undefined;
+    return this.unread === 1 ? "1 message waits" : `${this.unread} messages wait`;
   }
 
   private retry(): void {
@@ -236,6 +251,7 @@ class Session {
     if (activity !== this.told || Object.keys(more).length > 0) this.tell("session.update", { activity, ...more });
     this.told = activity;
     if (activity === "idle" && this.owedWake) this.wake();
+    this.shown();
   }
 
   named(name: string | undefined): void {
@@ -265,34 +281,29 @@ class Session {
 
   private arrived({ unread, wake, held_back }: { unread: number; wake: boolean; held_back?: number }): void {
     if (this.closed) return;
-    this.holdsBack(held_back ?? 0);
-    this.unread = unread > 0;
-    this.owedWake ||= wake;
     if (this.running && this.ctx.isIdle()) this.settled(false); // a run that failed before it began
+    this.heldBack = held_back ?? 0;
+    this.unread = unread;
+    this.owedWake ||= wake;
     if (this.owedWake) this.wake();
-  }
-
-  /** Show the person, and nobody else, that mail waits until it is let through. */
-  private holdsBack(count: number): void {
-    if (count === this.shownHeld || this.problem !== undefined || !this.ctx.hasUI) return;
-    this.shownHeld = count;
-    this.ctx.ui.setStatus(CUSTOM, count ? `herd: ${count} held back; herd inbox --session ${this.target} --accept` : undefined);
+    this.shown();
   }
 
   private wake(): void {
     clearTimeout(this.delayed);
-    if (this.told !== "idle" || !this.unread) return;
+    if (this.told !== "idle" || this.unread === 0) return;
     if (!this.ctx.isIdle()) {
       this.delayed = setTimeout(() => this.wake(), COMPACTING_MS).unref(); // no event tells when that is over
       return;
     }
     this.owedWake = false;
+    this.woken = true;
     this.pi.sendMessage({ customType: CUSTOM, content: this.notice, display: true }, { triggerTurn: true });
   }
 
   async started(): Promise<Mail | undefined> {
     this.running = true;
-    this.cancelled = this.owedWake = false;
+    this.cancelled = this.owedWake = this.woken = false;
     this.unprompted();
     this.reconcile();
     await within(this.joined(), READY_MS).catch(() => {});
@@ -301,23 +312,24 @@ class Session {
 
   /** Give what came since the last look; a run that was cancelled or failed takes none. */
   async boundary(outcome: string, signal?: AbortSignal): Promise<Mail | undefined> {
-    return outcome === "completed" && this.unread ? this.drain(signal) : undefined;
+    return outcome === "completed" && this.unread > 0 ? this.drain(signal) : undefined;
   }
 
   private async drain(signal?: AbortSignal): Promise<Mail | undefined> {
     if (this.problem !== undefined || this.coordinator === undefined) return undefined;
-    this.unread = false;
+    const waited = this.unread;
+    this.unread = 0;
     try {
       const asked: Promise<Mail & { more: boolean }> = this.coordinator.request("session.drain");
       const mail = await within(asked, ANSWER_MS, signal, (late) => this.release(late.message_ids));
-      this.unread = mail.more;
+      this.unread = mail.more ? Math.max(1, waited - mail.message_ids.length) : 0;
       for (const id of mail.message_ids) this.held.add(id);
       // After a restart what was handed over before may come again, though Pi kept it: once is enough.
-      const shown = this.shown();
-      const known = mail.message_ids.length > 0 && mail.message_ids.every((id) => shown.has(id));
+      const kept = this.kept();
+      const known = mail.message_ids.length > 0 && mail.message_ids.every((id) => kept.has(id));
       return mail.text && !known ? mail : undefined;
     } catch {
-      this.unread = true;
+      this.unread = Math.max(1, waited, this.unread);
       return undefined;
     }
   }
@@ -345,19 +357,20 @@ class Session {
   }
 
   settled(aborted: boolean): void {
-    this.running = false;
+    this.running = this.woken = false;
     this.cancelled = aborted;
+    this.unread = 0; // what still waits is told anew at the end of a turn
     this.reconcile();
     this.report({ turn_ended: true });
   }
 
   /** Give back what is not in Pi's transcript: no later request will hold it. */
   reconcile(): void {
-    const shown = this.shown();
-    this.release([...this.held].filter((id) => !shown.has(id)));
+    const kept = this.kept();
+    this.release([...this.held].filter((id) => !kept.has(id)));
   }
 
-  private shown(): Set<string> {
+  private kept(): Set<string> {
     return new Set(this.ctx.sessionManager.buildContextEntries().flatMap(idsIn));
   }
 

@@ -216,6 +216,31 @@ def test_where_the_person_wants_no_turn_none_begins_and_the_next_prompt_brings_t
     assert world.notices == 0
 
 
+@pytest.mark.requirement("A-config-04")
+def test_with_notify_the_person_sees_how_many_wait_at_the_end_of_a_turn_and_at_the_next_prompt(world: World):
+    world.notify_only()
+    claude, target = world.started()
+    claude.prompt("[[hold one]] [[say first]]")
+    world.model.held("one")
+    message = world.send(target, "no hurry")
+    world.wants(claude)
+    world.model.release("one")
+    claude.until(lambda: claude.shows("Herd: 1 message waits for your next prompt."), "no count is shown")
+    claude.until(lambda: claude.status == "idle", "it is not idle again")
+    asked = len(world.model.requests)
+
+    other = world.send(target, "none at all")
+    claude.prompt("hello [[say hi]]")
+
+    said = "Herd: 2 messages that waited come with this prompt."
+    claude.until(lambda: claude.shows(said), "no count is shown at the prompt")
+    assert world.becomes(message, "delivered")
+    assert world.becomes(other, "delivered")
+    assert not any("no hurry" in request.text for request in world.model.requests[:asked])
+    assert not any("Herd: " in request.text for request in world.model.requests)
+    assert world.notices == 0
+
+
 def test_an_agent_answers_and_both_ends_know(world: World):
     claude, target = world.started()
     message = world.send(target, "ping?")

@@ -7,6 +7,7 @@ import pytest
 
 from herd.core.text import quoted
 from herd.mail.header import NOTICE
+from tests.fakes.pi_host import HERD_COMMAND
 from tests.hosts.pi.conftest import PiWorld
 
 pytestmark = [pytest.mark.machine, pytest.mark.timeout(120)]
@@ -64,6 +65,54 @@ def test_where_idle_is_notify_no_turn_begins(world: PiWorld):
     assert [request.fresh.count("for later") for request in world.model.requests] == [1]
     assert world.model.requests[0].fresh.startswith("what now?")
     assert world.becomes(message, "delivered")
+
+
+@pytest.mark.requirement("A-config-04")
+def test_with_notify_pi_s_footer_counts_what_waits_until_it_is_taken_and_no_turn_begins(world: PiWorld):
+    world.wake_nobody()
+    pi, target = world.started("one")
+
+    first = world.other.send(target, "secret words of a peer")
+    pi.footer("herd: 1 message waits")
+    second = world.other.send(target, "more of them")
+    mark = pi.footer("herd: 2 messages wait")
+    asked = len(world.model.requests)
+    begun = [record for record in pi.records if record["type"] == "agent_start"]
+    pi.run("what now? [[say nothing]]")
+    pi.footer(None, since=mark)
+
+    assert (asked, begun) == (0, [])
+    assert [pi.footers(), pi.footers(since=mark)] == [
+        ["herd: 1 message waits", "herd: 2 messages wait", None],
+        [None],
+    ]
+    assert all(world.becomes(message, "delivered") for message in (first, second))
+
+
+@pytest.mark.requirement("A-config-04")
+def test_what_the_person_reads_in_a_terminal_is_counted_no_more(world: PiWorld):
+    world.wake_nobody()
+    pi, target = world.started("one")
+    message = world.other.send(target, "read me elsewhere")
+    mark = pi.footer("herd: 1 message waits")
+
+    pi.ask("bash", command=f"{HERD_COMMAND} inbox")
+    pi.footer(None, since=mark)
+
+    assert world.model.requests == []
+    assert world.becomes(message, "delivered")
+
+
+def test_what_wakes_pi_is_not_counted(world: PiWorld):
+    pi, target = world.started("one")
+
+    world.other.send(target, "one [[hold awake]] [[say done]]")
+    world.model.held("awake")
+    world.other.send(target, "two")
+    world.model.release("awake")
+    pi.settled()
+
+    assert pi.footers() == []
 
 
 @pytest.mark.requirement("P-deliver-04", "A-boundary-06")

@@ -253,6 +253,7 @@ class TestSettings:
 
             assert refused.value.message.startswith(f"{file}: 'limits.{key}'")
 
+    @pytest.mark.requirement("A-config-04")
     @pytest.mark.parametrize("content", ["", "[limits]\n", 'idle = "auto"'])
     def test_mail_wakes_an_idle_session_unless_the_person_says_otherwise(self, environ, write, content):
         write(content)
