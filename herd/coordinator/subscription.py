@@ -72,7 +72,8 @@ class Subscription:
             coordinator.tasks.create_task(notify(arrival))
 
         async def tell(event: Event) -> None:
-            await connection.notify(PEER_UPDATE, {"event": shape_event(event)})
+            # One after the other, as fast as they are read: a long journal fills the connection's queue.
+            await connection.tell(PEER_UPDATE, {"event": shape_event(event)})
 
         self._stops.append(coordinator.attention.listen(listener))
         if told_from is None:

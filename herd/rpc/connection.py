@@ -143,6 +143,30 @@ class Connection:
         """Tell the other side what it owes no answer to; fails as `request` does before it sends."""
         self._send(messages.notification(method, params))
 
+    async def tell(self, method: str, params: dict[str, Any]) -> None:
+        """Notify as `notify` does, and wait for room where the other side has not read what was sent before.
+
+        Raises:
+            DeliveryUnknown: the connection has ended.
+            FrameTooLarge: it does not fit into a frame.
+        """
+        try:
+            self._send(messages.notification(method, params))
+        except QueueFull:
+            await self._put(encode(messages.notification(method, params), self._frame_bytes))
+
+    async def _put(self, frame: bytes) -> None:
+        putting = asyncio.ensure_future(self._outgoing.put(frame))
+        ending = asyncio.ensure_future(self._ending.wait())
+        try:
+            await asyncio.wait({putting, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not putting.done():
+                raise DeliveryUnknown("the connection has ended")
+            putting.result()
+        finally:
+            putting.cancel()
+            ending.cancel()
+
     def finish(self) -> None:
         """End the connection once the requests that have begun are answered; nothing more is listened to.
 

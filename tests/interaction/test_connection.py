@@ -486,6 +486,32 @@ class TestBounds:
             assert (await peer.frame())["result"] == {}
             assert len(answers.begun) == 33
 
+    @pytest.mark.requirement("A-events-07")
+    async def test_what_is_told_waits_for_room_and_comes_whole_and_in_order(self):
+        async with served() as (connection, _, peer):
+
+            async def tell() -> None:
+                for number in range(200):
+                    await connection.tell("m", {"n": number, "a": "x" * 10_000})
+
+            telling = asyncio.create_task(tell())
+            assert [frame["params"]["n"] for frame in await peer.frames(200)] == list(range(200))
+            await telling
+
+    async def test_whoever_waits_to_tell_hears_of_the_end(self):
+        async with served() as (connection, _, peer):
+            await fill(connection)
+            telling = asyncio.create_task(connection.tell("m", {}))
+            await asyncio.sleep(0)
+            assert not telling.done()
+            peer.writer.transport.abort()
+
+            async with asyncio.timeout(IN_TIME_S):
+                await asyncio.wait({telling})
+                await connection.wait_closed()
+            with pytest.raises(DeliveryUnknown):
+                await connection.tell("m", {})
+
     async def test_a_flood_in_one_read_is_refused_one_by_one_and_ends_nothing(self):
         async with served(bounds(pending_requests=1)) as (_, answers, peer):
             sending = asyncio.create_task(peer.send(*[call(number, "wait") for number in range(2_000)]))

@@ -39,6 +39,9 @@ class Wire:
         assert method == "peer_update"
         self.told.append(params)
 
+    async def tell(self, method, params):
+        await self.notify(method, params)
+
     @property
     def events(self):
         return [one["event"] for one in self.told if "event" in one]
