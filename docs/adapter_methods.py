@@ -469,6 +469,7 @@ METHODS: dict[str, Method] = {
         "Tells what became of the newest messages, received and sent, the oldest of them first, and no text.",
         {
             "most": "how many at most",
+            "skip": "how many of the newest to leave out: those that earlier answers gave",
             "left": "only what former instances, and runs that have ended, left unresolved",
             "wait_ms": "milliseconds to wait for the next change before looking; 0 looks at once",
         },
@@ -493,6 +494,7 @@ METHODS: dict[str, Method] = {
             _sometimes("messages[].evidence", "what proved it"),
             _sometimes("messages[].replied_at", "when its reply was accepted"),
             _sometimes("messages[].text_removed", "true after retention"),
+            _sometimes("more", "true where the answer had no room for all: ask again with `skip`"),
         ),
         ("RECOVERY_REQUIRED",),
     ),

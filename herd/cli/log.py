@@ -8,11 +8,10 @@ from herd.cli import output
 from herd.cli.calling import Call, calling
 from herd.cli.context import open_context
 from herd.cli.options import add_as
-from herd.cli.standing import asked_or_looked
+from herd.cli.standing import told_history
 from herd.core.errors import InvalidParams
 from herd.core.limits import HISTORY_MESSAGES, READ_WAIT_MS
 from herd.core.text import printable
-from herd.mail.history import history
 
 HELP = "show what became of your messages, with times"
 DESCRIPTION = "Show the messages this session received and sent: stored, handed over, seen. No text is shown."
@@ -53,14 +52,7 @@ def run(options: argparse.Namespace) -> int:
                 _put(message, as_json=options.json)
                 output.flush()
         return 0
-    messages: list[dict[str, Any]] = asked_or_looked(
-        context,
-        caller,
-        ("session.history", question),
-        lambda answer: list(answer["messages"]),
-        lambda connection, _: history(connection, most=options.most),
-        [],
-    )
+    messages = told_history(context, caller, most=options.most, left=False)
     if options.json:
         output.put_json({"messages": messages})
         return 0

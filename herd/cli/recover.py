@@ -1,7 +1,6 @@
 """`herd recover`: what former instances and runs of this session left behind. Nothing is changed by it."""
 
 import argparse
-from typing import Any
 
 from herd.cli import output
 from herd.cli.arguments import exact_text
@@ -9,12 +8,10 @@ from herd.cli.caller import Caller
 from herd.cli.context import Context, open_context
 from herd.cli.log import line_of
 from herd.cli.options import add_as
-from herd.cli.standing import asked_or_looked
+from herd.cli.standing import told_history
 from herd.core.errors import ScopeDenied
 from herd.core.identity import target_of
-from herd.core.limits import HISTORY_MESSAGES
 from herd.core.text import printable
-from herd.mail.history import history
 from herd.presence.registry import names_of
 from herd.presence.session_file import read_session_file
 
@@ -23,6 +20,10 @@ DESCRIPTION = (
     "Show the messages that former instances and runs of this session left unresolved, with what was recorded"
     " of their hand-over. Nothing is altered, given to anybody, or moved to another session."
 )
+
+
+_MOST = 100_000
+"""More than a mailbox of any allowed size leaves unresolved."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,15 +40,7 @@ def run(options: argparse.Namespace) -> int:
     caller = context.caller(options.as_name)
     if options.other is not None:
         _require_own(context, caller, exact_text(options.other))
-    messages: list[dict[str, Any]] = asked_or_looked(
-        context,
-        caller,
-        ("session.history", {"most": HISTORY_MESSAGES, "left": True}),
-        lambda answer: list(answer["messages"]),
-        # Nobody coordinates it now, so whatever there is was left.
-        lambda connection, _: history(connection, left_by_others_than=""),
-        [],
-    )
+    messages = told_history(context, caller, most=_MOST, left=True)
     if options.json:
         output.put_json({"messages": messages})
         return 0

@@ -1,6 +1,7 @@
 """Asking about a session's mailbox, whether it runs or not: its coordinator where it has one, or a visit."""
 
 import os
+import sqlite3
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -8,7 +9,10 @@ from herd.cli.caller import Caller
 from herd.cli.calling import ask
 from herd.cli.context import Context
 from herd.core.errors import PeerOffline
+from herd.core.limits import HISTORY_MESSAGES
+from herd.mail.history import history
 from herd.mail.visit import VisitWork, look
+from herd.presence.session_file import SessionFile
 
 Result = TypeVar("Result")
 
@@ -46,3 +50,42 @@ def asked_or_looked(
         else:
             return nothing if found is None else found
     return read(ask(context, caller, *question))
+
+
+def told_history(context: Context, caller: Caller, *, most: int, left: bool) -> list[dict[str, Any]]:
+    """Give what `session.history` tells, in as many answers as that takes.
+
+    Args:
+        context: The command's surroundings.
+        caller: Whose messages they are.
+        most: How many at most, the newest.
+        left: Only what former instances left unresolved; where nobody coordinates the session, all that is.
+    """
+    found: list[dict[str, Any]] = []
+    while len(found) < most:
+        wanted, skip = min(most - len(found), HISTORY_MESSAGES), len(found)
+        page, more = asked_or_looked(
+            context,
+            caller,
+            ("session.history", {"most": wanted, "skip": skip, "left": left}),
+            _page,
+            _looking(wanted, skip, left=left),
+            ([], False),
+        )
+        found = [*page, *found]
+        if not more and len(page) < wanted:
+            break
+    return found
+
+
+def _page(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+    return answer["messages"], bool(answer.get("more"))
+
+
+def _looking(most: int, skip: int, *, left: bool) -> VisitWork[tuple[list[dict[str, Any]], bool]]:
+    others = "" if left else None
+
+    def work(connection: sqlite3.Connection, _: SessionFile) -> tuple[list[dict[str, Any]], bool]:
+        return history(connection, most=most, skip=skip, left_by_others_than=others), False
+
+    return work

@@ -323,7 +323,8 @@ class AdapterApi:
         return await subscription.begin(coordinator, connection, events=params.events, after=after)
 
     async def _history(self, coordinator: "Coordinator", params: HistoryParams) -> dict[str, Any]:
-        return {"messages": await coordinator.records.history(**params.model_dump())}
+        messages, more = await coordinator.records.history(**params.model_dump())
+        return {"messages": messages, "more": True} if more else {"messages": messages}
 
     async def _purge(self, coordinator: "Coordinator", params: PurgeParams) -> dict[str, Any]:
         return {"removed": await coordinator.records.purge(params.message_id)}

@@ -256,6 +256,7 @@ class HistoryParams(Params):
     """What `session.history` takes."""
 
     most: Annotated[int, Field(ge=1, le=HISTORY_MESSAGES), Whole] = 50
+    skip: Annotated[int, Field(ge=0, lt=2**53), Whole] = 0
     left: bool = False
     wait_ms: Annotated[int, Field(ge=0, le=READ_WAIT_MS), Whole] = 0
 

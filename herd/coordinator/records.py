@@ -5,9 +5,10 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+from herd.coordinator.shapes import size_of
 from herd.core.clock import Clock, first_of
 from herd.core.errors import MessageIdConflict, ResourceBusy, UnknownTarget
-from herd.core.limits import KEPT_AT_ONCE
+from herd.core.limits import ANSWER_BYTES, KEPT_AT_ONCE
 from herd.core.moments import Moment
 from herd.mail import inbox
 from herd.mail.history import history
@@ -48,23 +49,24 @@ class Records:
         self._moved.set()
         self._moved = asyncio.Event()
 
-    async def history(self, *, most: int, left: bool, wait_ms: int = 0) -> list[dict[str, Any]]:
-        """Give what `herd.mail.history.history` does.
+    async def history(
+        self, *, most: int, left: bool, skip: int = 0, wait_ms: int = 0
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """Give what `herd.mail.history.history` does, as much of it as one answer carries; tells of more.
 
         Args:
             most: How many messages at most.
+            skip: How many of the newest are left out: those that earlier answers gave.
             left: Only what former instances, and runs that ended, left unresolved.
             wait_ms: Milliseconds to wait for the next change before looking; 0 looks at once.
         """
         if wait_ms:
             await first_of(self._moved, self._clock, wait_ms / 1000)
         others = self._instance_id if left else None
-        return (
-            await self._mailbox.read(
-                lambda connection: history(connection, most=most, left_by_others_than=others)
-            )
-            or []
+        found = await self._mailbox.read(
+            lambda connection: history(connection, most=most, skip=skip, left_by_others_than=others)
         )
+        return _fitting(found or [])
 
     async def purge(self, message_id: str | None) -> int:
         """Remove the texts of all resolved mail now, or one undelivered message; gives how many messages.
@@ -98,6 +100,16 @@ class Records:
             count += removed
             if removed < KEPT_AT_ONCE:
                 return count
+
+
+def _fitting(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
+    """Give the newest of them, as many as fit, and whether any were left out."""
+    size = 0
+    for count, message in enumerate(reversed(messages)):
+        size += size_of(message)
+        if count and size > ANSWER_BYTES:
+            return messages[-count:], True
+    return messages, False
 
 
 def purge_resolved(connection: sqlite3.Connection, now: Moment) -> int:

@@ -20,13 +20,18 @@ _LEFT = "(state IN ('pending', 'accepted', 'unknown') OR outcome = 'TARGET_ENDED
 
 
 def history(
-    connection: sqlite3.Connection, *, most: int = HISTORY_MESSAGES, left_by_others_than: str | None = None
+    connection: sqlite3.Connection,
+    *,
+    most: int = HISTORY_MESSAGES,
+    skip: int = 0,
+    left_by_others_than: str | None = None,
 ) -> list[dict[str, Any]]:
     """Give the newest messages, sent and received, the oldest of them first.
 
     Args:
         connection: The mailbox.
         most: How many at most.
+        skip: How many of the newest are left out.
         left_by_others_than: Only what is not resolved and came, or was sent, in another life than that
             instance's; and what came for a run of it that has ended.
 
@@ -42,8 +47,8 @@ def history(
         chosen = f" WHERE {_LEFT} AND (instance_id IS NOT ? OR outcome = 'TARGET_ENDED')"
         values = (left_by_others_than,)
     rows = connection.execute(
-        f"SELECT * FROM ({_IN}{chosen} UNION ALL {_OUT}{chosen}) ORDER BY 10 DESC, 2 DESC LIMIT ?",
-        (*values, *values, most),
+        f"SELECT * FROM ({_IN}{chosen} UNION ALL {_OUT}{chosen}) ORDER BY 10 DESC, 2 DESC LIMIT ? OFFSET ?",
+        (*values, *values, most, skip),
     ).fetchall()
     return [_shape(row) for row in reversed(rows)]
 

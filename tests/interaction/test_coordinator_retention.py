@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from herd.coordinator.shapes import size_of
 from herd.core.clock import FakeClock
 from herd.core.errors import InvalidReply, MessageIdConflict, ResourceBusy, UnknownTarget
 from herd.core.limits import DEFAULT_LIMITS, IDENTITY_MS, SWEEP_MS
 from herd.mail import inbox
+from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Running, running
 from tests.fakes.mail import ALICE, BOB, envelope
 from tests.fakes.records import layout_at
@@ -178,6 +180,27 @@ async def test_an_undelivered_message_that_a_person_removes_is_told_to_its_sende
             await bob.ask("purge", message_id=unread)
         with pytest.raises(UnknownTarget):
             await bob.ask("purge", message_id="m-unknown")
+
+
+async def test_a_long_history_comes_in_answers_that_each_fit_into_a_frame(layout):
+    async with (
+        running(layout, ALICE, limits=UNHURRIED) as alice,
+        running(layout, BOB, limits=UNHURRIED) as bob,
+    ):
+        await alice.sees(bob)
+        sent = [(await alice.send(bob, "x", topic="t" * 256))["message_id"] for _ in range(120)]
+
+        found, answers = [], 0
+        while True:
+            answer = await alice.ask("history", most=500, skip=len(found))
+            assert size_of(answer) < DEFAULT_LIMITS.frame_bytes
+            found = [*(one["message_id"] for one in answer["messages"]), *found]
+            answers += 1
+            if "more" not in answer:
+                break
+
+    assert found == sent
+    assert answers > 1
 
 
 async def test_the_history_tells_each_step_with_its_time_and_wakes_who_follows(layout):
