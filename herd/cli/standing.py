@@ -52,6 +52,9 @@ def asked_or_looked(
     return read(ask(context, caller, *question))
 
 
+_NOTHING: tuple[list[dict[str, Any]], bool] = ([], False)
+
+
 def told_history(context: Context, caller: Caller, *, most: int, left: bool) -> list[dict[str, Any]]:
     """Give what `session.history` tells, in as many answers as that takes.
 
@@ -70,7 +73,7 @@ def told_history(context: Context, caller: Caller, *, most: int, left: bool) -> 
             ("session.history", {"most": wanted, "skip": skip, "left": left}),
             _page,
             _looking(wanted, skip, left=left),
-            ([], False),
+            _NOTHING,
         )
         found = [*page, *found]
         if not more and len(page) < wanted:

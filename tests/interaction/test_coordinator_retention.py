@@ -183,10 +183,8 @@ async def test_an_undelivered_message_that_a_person_removes_is_told_to_its_sende
 
 
 async def test_a_long_history_comes_in_answers_that_each_fit_into_a_frame(layout):
-    async with (
-        running(layout, ALICE, limits=UNHURRIED) as alice,
-        running(layout, BOB, limits=UNHURRIED) as bob,
-    ):
+    wide = UNHURRIED._replace(inbox_messages=1_000)
+    async with running(layout, ALICE, limits=wide) as alice, running(layout, BOB, limits=wide) as bob:
         await alice.sees(bob)
         sent = [(await alice.send(bob, "x", topic="t" * 256))["message_id"] for _ in range(120)]
 
