@@ -208,6 +208,7 @@ class AdapterApi:
         if params.drafted:
             fields["message"] = "".join([*drafted, params.message])
         fields["files"] = tuple(params.files or ())
+        await coordinator.delivery.require_let_through(params.reply_to)
         sent = await coordinator.sending.send(Submission(**fields), command=self._command)
         return self._told(coordinator, sent)
 

@@ -169,6 +169,18 @@ class Delivery(Holding):
         unreadable = await self._mailbox.read(lambda found: whole.unreadable(found, self._run))
         return shown, unreadable or [], len(shown) < len(rows)
 
+    async def require_let_through(self, message_id: str | None) -> None:
+        """Refuse an answer to a message that waits for a person: it would count as read by that.
+
+        Raises:
+            CapabilityDenied: it waits.
+        """
+        if message_id is None or not self._review_to:
+            return
+        rows = await self._mailbox.read(lambda connection: inbox.by_id(connection, message_id)) or []
+        if any(row.receipt.state == ACCEPTED and self.is_held_back(row.sequence) for row in rows):
+            raise _waits_for_a_yes(message_id)
+
     async def held_back(self) -> int:
         """Count what waits for a person to let it through."""
         rows = await self._mailbox.read(inbox.lying) or []
@@ -260,9 +272,7 @@ class Delivery(Holding):
             open_ones = [row for row in chosen if row.receipt.state == ACCEPTED]
             for row in open_ones:
                 if self.is_held_back(row.sequence):
-                    raise CapabilityDenied(
-                        f"message {message_id} waits until a person lets it through", hint=LET_THROUGH
-                    )
+                    raise _waits_for_a_yes(message_id)
                 if self._holders.get(row.sequence, reader) != reader:
                     raise ResourceBusy(f"another reader of this session holds message {message_id} just now")
                 require(await self._verdict(row))
@@ -320,6 +330,10 @@ class Delivery(Holding):
 
     def _is_free(self, row: Incoming, *, person: bool) -> bool:
         return self.is_free(row.sequence, row.handovers) or (person and row.sequence not in self._holders)
+
+
+def _waits_for_a_yes(message_id: str) -> CapabilityDenied:
+    return CapabilityDenied(f"message {message_id} waits until a person lets it through", hint=LET_THROUGH)
 
 
 def _asked_for(row: Incoming, query: Query) -> bool:

@@ -62,6 +62,20 @@ async def test_the_model_is_given_nothing_of_it_and_the_person_is_told_how_many_
             assert (await reader.request(None, "session.read", {}))["messages"] == []
 
 
+@pytest.mark.requirement("A-restart-02")
+async def test_an_answer_takes_nothing_out_of_the_person_s_review(layout, alice):
+    ids = await left(layout, alice)
+    async with reviewing(layout) as bob:
+        await bob.sees(alice)
+        for one in ids:
+            with pytest.raises(CapabilityDenied):
+                await bob.send(alice, "unread", reply_to=one)
+        assert (await bob.ask("waiting"))["held_back"] == 3
+        assert await alice.texts() == []
+        for one in ids:
+            assert await alice.state(one) == "accepted"
+
+
 async def test_the_person_sees_all_of_it_and_their_yes_lets_it_through_once(layout, alice):
     ids = await left(layout, alice)
     async with reviewing(layout) as bob:
