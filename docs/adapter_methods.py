@@ -303,7 +303,8 @@ METHODS: dict[str, Method] = {
     ),
     "session.read": Method(
         "Hands over the messages that wait, in the order of acceptance, at most 24,576 bytes of them, and "
-        "the receipts that have changed. Each hand-over is counted before the answer is written. What was "
+        "the receipts that have changed. Each hand-over is counted before the answer is written; where "
+        "the answer fits into no frame (`FRAME_TOO_LARGE`) it is taken back as if never made. What was "
         "handed over stays with this caller until it is confirmed or the connection ends. Receipts count as "
         "told at this caller's next read or confirmation.",
         {
@@ -348,8 +349,13 @@ METHODS: dict[str, Method] = {
             Result("cursor", "digits; what `after` takes"),
             Result("timed_out", "whether it waited in vain"),
             _sometimes("more", "`true` where more messages or receipts wait than one answer holds"),
-            _sometimes("set_aside[]", "messages handed over twice in vain, which come only by `message_id`"),
-            _sometimes("unreadable[]", "messages whose text or files are damaged where they are stored"),
+            _sometimes(
+                "set_aside[]",
+                "the first 64 messages handed over twice in vain, which come only by `message_id`",
+            ),
+            _sometimes(
+                "unreadable[]", "the first 64 messages whose text or files are damaged where they are stored"
+            ),
             _sometimes("expired[].message_id", "a message that came and was not delivered in time"),
             _sometimes("expired[].from", "the target of its sender"),
             _sometimes("expired[].at", "when it expired, in ISO 8601"),

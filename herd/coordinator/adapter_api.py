@@ -49,6 +49,7 @@ from herd.coordinator.shapes import (
 from herd.coordinator.subscription import Subscription
 from herd.core.errors import InvalidParams, MessageTooLarge, MethodNotFound
 from herd.core.identity import TERMINAL
+from herd.core.limits import NAMED_IN_ONE_READ
 from herd.mail.receipts import PENDING
 from herd.mail.wire import checked
 from herd.rpc.connection import Connection
@@ -138,6 +139,22 @@ class AdapterApi:
 
     def notification(self, connection: Connection, method: str, params: dict[str, Any]) -> None:
         """Drop it: nothing is done without an answer."""
+
+    async def unsent(
+        self,
+        connection: Connection,  # noqa: ARG002 - the seam's shape
+        method: str,
+        params: dict[str, Any],
+        result: dict[str, Any],
+    ) -> None:
+        """See `Handler.unsent`: what an answer handed over stays undelivered, and was never handed over."""
+        if method not in _HANDING_OVER:
+            return
+        ids = result.get("message_ids") or [one["message_id"] for one in result.get("messages", ())]
+        run = params.get("run")
+        for coordinator in self._served:
+            speaker = coordinator if run is None else self._runs.require(coordinator, run)
+            await speaker.delivery.unsent(self, ids)
 
     def ended(self, *, excused: bool = False) -> None:
         """Give back what this adapter holds without evidence; call it when it has ended.
@@ -270,7 +287,8 @@ class AdapterApi:
         )
         person = self._command and coordinator.own.session.host == TERMINAL
         handed = await coordinator.delivery.read(self, query, person=person)
-        set_aside = await coordinator.delivery.set_aside()
+        # However many there are, an answer has to fit into a frame; it names the first ones.
+        set_aside = (await coordinator.delivery.set_aside())[:NAMED_IN_ONE_READ]
         answer: dict[str, Any] = {
             "messages": _shown(handed, params.offset),
             "receipts": [shape_receipt(row) for row in handed.receipts],
@@ -280,7 +298,7 @@ class AdapterApi:
         optional: dict[str, Any] = {
             "more": handed.more,
             "set_aside": set_aside,
-            "unreadable": coordinator.delivery.damaged,
+            "unreadable": coordinator.delivery.damaged[:NAMED_IN_ONE_READ],
             "expired": [shape_expired(event) for event in handed.expired],
         }
         return {**answer, **{field: value for field, value in optional.items() if value}}
@@ -347,6 +365,8 @@ _OF_PRESENCE = frozenset(
     {"session.update", "session.whoami", "session.list", "session.send", "session.compose"}
 )
 """The calls that show or change that the session is there, and so notice where its record was removed."""
+
+_HANDING_OVER = frozenset({"session.read", "session.drain", "session.tool"})
 
 _METHODS: dict[str, tuple[type[Params], Any]] = {
     "session.bind_run": (BindRunParams, AdapterApi._bind_run),  # noqa: SLF001

@@ -115,7 +115,7 @@ class LocalCarrier:
         if self._is_orphan(messages[0]):
             return CarriedTogether((await self._left_over(messages[0]),))
         reach = await self.reach(messages[0].recipient_key, messages[0].recipient, messages[0])
-        going = fitting(self._going(messages), self._local.limits.frame_bytes)
+        going = fitting(self._going(messages), self._local.limits.sent_frame_bytes)
         self._untouched.difference_update(envelope.message_id for envelope in going)
         with self._ending(messages[0]):
             together = await reach.accept_together(going)

@@ -221,6 +221,13 @@ class Delivery(Holding):
                 del self._announced[number]
         await super().put_back(reader, message_ids)
 
+    async def unsent(self, reader: Hashable, message_ids: Collection[str]) -> None:
+        """Take back an answer that could not be written: its messages, and the receipts told in it."""
+        self._told.forget(reader)
+        for number in [one for one, told in self._announced.items() if told == reader]:
+            del self._announced[number]
+        await self.put_back(reader, message_ids)
+
     async def _undelivered(self) -> list[Incoming]:
         return await self._mailbox.read(lambda connection: inbox.undelivered(connection, self._run)) or []
 

@@ -46,6 +46,13 @@ class Door:
     def notification(self, connection: Connection, method: str, params: dict[str, Any]) -> None:
         """Drop it: a notification stores nothing and proves nothing."""
 
+    async def unsent(
+        self, connection: Connection, method: str, params: dict[str, Any], result: dict[str, Any]
+    ) -> None:
+        """See `Handler.unsent`; a peer is handed nothing."""
+        if self._adapter is not None:
+            await self._adapter.unsent(connection, method, params, result)
+
     def ended(self) -> None:
         """Give back what an adapter held; call it when the connection has ended."""
         if self._adapter is not None:

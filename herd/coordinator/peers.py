@@ -136,6 +136,11 @@ class PeerHandler:
             raise MethodNotFound(f"there is no method {method}")
         return await serve(self._caller(connection), params, connection)
 
+    async def unsent(
+        self, connection: Connection, method: str, params: dict[str, Any], result: dict[str, Any]
+    ) -> None:
+        """See `Handler.unsent`; a peer is handed nothing."""
+
     def notification(self, connection: Connection, method: str, params: dict[str, Any]) -> None:
         """Drop it: a notification stores nothing and proves nothing."""
 
@@ -255,7 +260,7 @@ class PeerHandler:
         shown = [
             run for run in self._inner.runs.shown_to(self._extent(caller)) if wanted in {None, run.peer_id}
         ]
-        return answer_of(shown, self._inner.own.instance_id, self._inner.limits.frame_bytes)
+        return answer_of(shown, self._inner.own.instance_id, self._inner.limits.sent_frame_bytes)
 
     async def _status(self, caller: Record, params: dict[str, Any], _: Connection) -> dict[str, Any]:
         return await self._asked(inbox.asked, caller, params)

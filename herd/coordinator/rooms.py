@@ -7,8 +7,8 @@ behind it waits with it, so that no message overtakes another.
 from collections.abc import Container
 from typing import NamedTuple, Protocol
 
-from herd.coordinator.shapes import shape_message, size_of
-from herd.core.limits import READ_BYTES
+from herd.coordinator.shapes import UTF8_BYTES, shape_message, size_of
+from herd.core.limits import DRAIN_BYTES, READ_BYTES
 from herd.mail.header import shown_to_model, waiting_line
 from herd.mail.inbox import Incoming
 
@@ -60,7 +60,9 @@ class Drained(NamedTuple):
 
 
 class TextRoom:
-    """A text of bounded length; of a message that alone is longer it says, once, that it waits.
+    """A text of bounded length that one frame holds.
+
+    Of a message that alone is longer it says, once, that it waits.
 
     Args:
         most: Characters of the text.
@@ -92,7 +94,10 @@ class TextRoom:
         return _BETWEEN.join(self._parts)
 
     def _adds(self, part: str) -> bool:
-        fits = len(_BETWEEN.join([*self._parts, part])) <= self._most
+        text = _BETWEEN.join([*self._parts, part])
+        fits = len(text) <= self._most and (
+            len(text) * UTF8_BYTES < DRAIN_BYTES or size_of(text) <= DRAIN_BYTES
+        )
         if fits:
             self._parts.append(part)
         return fits

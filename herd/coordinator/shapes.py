@@ -9,12 +9,19 @@ from typing import Any
 from herd.core.clock import shown_time
 from herd.core.errors import HerdError
 from herd.core.identity import TERMINAL, target_of
-from herd.core.limits import READ_BYTES
+from herd.core.limits import ANSWER_BYTES, READ_BYTES
+from herd.core.text import quoted
 from herd.mail.events import Event
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
 from herd.mail.parts import Part, Parts
 from herd.mail.receipts import ACCEPTED, PENDING
+
+UTF8_BYTES = 4
+"""Bytes of one character, at most."""
+
+_TOLD_BYTES = 14
+"""Bytes of one character at most, where a frame carries a text as a model is shown it."""
 
 
 def shape_message(row: Incoming, offset: int = 0) -> dict[str, Any]:
@@ -31,7 +38,7 @@ def shape_message(row: Incoming, offset: int = 0) -> dict[str, Any]:
         "no_reply_needed": row.no_reply_needed or None,
         "attachments": _attachments(row) or None,
     }
-    text = row.content[offset:].encode()[:READ_BYTES].decode("utf-8", "ignore")
+    text = _beginning(row.content[offset:])
     if offset + len(text) < len(row.content):
         optional["next_offset"] = offset + len(text)
     return {
@@ -41,6 +48,22 @@ def shape_message(row: Incoming, offset: int = 0) -> dict[str, Any]:
         "received_at": shown_time(row.receipt.accepted_at),
         **{name: value for name, value in optional.items() if value is not None},
     }
+
+
+def _beginning(text: str) -> str:
+    """Give the beginning of a text that one answer holds, as it is and as a model is shown it."""
+    text = text.encode()[:READ_BYTES].decode("utf-8", "ignore")
+    if len(text) * _TOLD_BYTES <= ANSWER_BYTES or size_of(quoted(text)) <= ANSWER_BYTES:
+        return text
+    # What each character takes stands for itself, so the longest beginning that fits is found by halving.
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if size_of(quoted(text[:middle])) <= ANSWER_BYTES:
+            low = middle
+        else:
+            high = middle - 1
+    return text[:low]
 
 
 def shape_attachment(row: Incoming, part: Part, text: str, offset: int = 0) -> dict[str, Any]:
@@ -104,6 +127,6 @@ def shape_status(
     return {name: value for name, value in shape.items() if value is not None}
 
 
-def size_of(shape: dict[str, Any]) -> int:
-    """Give the bytes that a shape takes in a frame."""
+def size_of(shape: dict[str, Any] | str) -> int:
+    """Give the bytes that a shape, or a text, takes in a frame."""
     return len(json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode())

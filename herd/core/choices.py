@@ -17,6 +17,7 @@ from herd.core.config import (
 from herd.core.errors import InvalidParams
 from herd.core.limits import (
     DEFAULT_LIMITS,
+    FRAME_LEAST_BYTES,
     PAYLOAD_GREATEST_BYTES,
     PAYLOAD_LEAST_BYTES,
     SETTING_GREATEST,
@@ -31,9 +32,13 @@ WORDS = {
 }
 """The settings that are one word of several."""
 
-RANGES = dict.fromkeys(
-    ("inline_attachment_bytes", "mailbox_payload_bytes"), (PAYLOAD_LEAST_BYTES, PAYLOAD_GREATEST_BYTES)
-)
+_PAYLOAD = (PAYLOAD_LEAST_BYTES, PAYLOAD_GREATEST_BYTES)
+
+RANGES = {
+    "frame_bytes": (FRAME_LEAST_BYTES, SETTING_GREATEST),
+    "inline_attachment_bytes": _PAYLOAD,
+    "mailbox_payload_bytes": _PAYLOAD,
+}
 """The limits that lie within narrower bounds than the others, with these."""
 
 _ANY = (1, SETTING_GREATEST)

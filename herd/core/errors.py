@@ -243,11 +243,11 @@ class ParseError(HerdError):
 
 
 class FrameTooLarge(HerdError):
-    """A frame is larger than `frame_bytes`; when sending, no byte of it has left."""
+    """A frame is larger than `frame_bytes`, or than 65,536 bytes when sending: no byte of it left then."""
 
     code = "FRAME_TOO_LARGE"
     exit_status = FULL
-    hint = "Ask for less at once, or raise `frame_bytes` for both sides."
+    hint = "Send or ask for less at once; `frame_bytes` bounds only what is read."
 
 
 class AuthenticationFailed(HerdError):

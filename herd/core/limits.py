@@ -11,7 +11,7 @@ class Limits(NamedTuple):
     """The bounds a person may override; every value is a positive integer."""
 
     frame_bytes: int = 65_536
-    """Bytes of one frame without its newline, both directions."""
+    """Bytes of one frame that is read, without its newline; from 65,536 on. None larger than that is sent."""
     inbox_messages: int = 32
     """Messages accepted and not yet delivered, for each recipient."""
     pending_requests: int = 32
@@ -49,6 +49,11 @@ class Limits(NamedTuple):
     """Milliseconds for which what is resolved is kept."""
     published_runs: int = 64
     """Number of runs of one session that are listed at once."""
+
+    @property
+    def sent_frame_bytes(self) -> int:
+        """Bytes of the largest frame that is sent: what the other side reads, whatever its settings are."""
+        return min(self.frame_bytes, FRAME_LEAST_BYTES)
 
 
 DEFAULT_LIMITS = Limits()
@@ -189,6 +194,9 @@ HANDOVERS = 2
 DRAIN_CHARACTERS = 8_000
 """Characters of what one `session.drain` renders for a model, where the adapter asks for no other bound."""
 
+DRAIN_BYTES = 49_152
+"""Bytes that the text of one `session.drain` takes in a frame."""
+
 DRAIN_LEAST_CHARACTERS = 1_000
 """Smallest bound an adapter may ask of `session.drain`, in characters."""
 
@@ -265,6 +273,9 @@ MACHINE_ID_BYTES = 256
 
 SETTING_GREATEST = 2_147_483_647
 """Greatest value of a setting that is a number."""
+
+FRAME_LEAST_BYTES = 65_536
+"""Smallest value of the setting `frame_bytes`, and largest frame that is sent, in bytes."""
 
 PAYLOAD_LEAST_BYTES = 1_024
 """Smallest value of the settings `inline_attachment_bytes` and `mailbox_payload_bytes`, in bytes."""
@@ -346,6 +357,9 @@ ANSWER_BYTES = 32_768
 
 RECEIPTS_IN_ONE_READ = 50
 """Changed receipts in one answer of a read."""
+
+NAMED_IN_ONE_READ = 64
+"""Messages that one answer of a read names as set aside, and as unreadable; the first ones."""
 
 CARRY_S = 5
 """Seconds `herd send` gives a terminal's message to be accepted, since nobody carries it afterwards."""

@@ -34,7 +34,7 @@ async def upload(connection: Requester, message_id: str, to: str, bodies: Bodies
             raise InvalidParams(
                 f"{len(data)} of {described.size} bytes of part {number} are left at its sender"
             )
-        size = piece_bytes(limits.frame_bytes)
+        size = piece_bytes(limits.sent_frame_bytes)
         blank = Piece(message_id, to, number, described, 0, b"")
         pieces = [
             blank._replace(offset=start, data=data[start : start + size])

@@ -70,6 +70,12 @@ class ToolApi:
         """See `Handler.notification`."""
         self._api.notification(connection, method, params)
 
+    async def unsent(
+        self, connection: Connection, method: str, params: dict[str, Any], result: dict[str, Any]
+    ) -> None:
+        """See `Handler.unsent`."""
+        await self._api.unsent(connection, method, params, result)
+
     def ended(self) -> None:
         """See `AdapterApi.ended`."""
         self._api.ended()

@@ -39,6 +39,11 @@ class Handler(Protocol):
     def notification(self, connection: "Connection", method: str, params: dict[str, Any]) -> None:
         """Take a notification; the other side learns nothing of what becomes of it."""
 
+    async def unsent(
+        self, connection: "Connection", method: str, params: dict[str, Any], result: dict[str, Any]
+    ) -> None:
+        """Take back what a request gave: its result fits into no frame, so the caller never has it."""
+
 
 class Bounds(NamedTuple):
     """What the other side may cost."""
@@ -128,8 +133,27 @@ class Answering:
             _log.exception("rpc.notification.failed method=%r", notification.method)
 
     async def _answer(self, request: Request) -> None:
-        if not self.deaf:
-            await self._reply(request, await self._outcome(request))
+        if self.deaf:
+            return
+        outcome = await self._outcome(request)
+        if isinstance(outcome, HerdError):
+            await self._reply(request, outcome)
+            return
+        try:
+            frame = encode(messages.success(request.id, outcome), self._bounds.frame_bytes)
+        except HerdError as fault:
+            refusal = fault if isinstance(fault, FrameTooLarge) else _fault(request)
+            # Before the refusal leaves: whoever asks again after it finds what was taken back.
+            await self._take_back(request, outcome)
+            await self._reply(request, refusal)
+        else:
+            await self._outgoing.put(frame)
+
+    async def _take_back(self, request: Request, result: dict[str, Any]) -> None:
+        try:
+            await self._handler.unsent(self._connection, request.method, request.params, result)
+        except Exception:  # noqa: BLE001 - the caller is owed its refusal all the same
+            _log.exception("rpc.request.not_taken_back method=%r", request.method)
 
     async def _outcome(self, request: Request) -> dict[str, Any] | HerdError:
         try:
@@ -148,26 +172,19 @@ class Answering:
         except Exception:  # noqa: BLE001 - `_fault` logs it, and the wire does not tell it
             return _fault(request)
 
-    async def _reply(self, request: Request, outcome: dict[str, Any] | HerdError) -> None:
+    async def _reply(self, request: Request, refusal: HerdError) -> None:
         try:
-            frame = self._encoded(request, outcome)
+            frame = self._encoded(request, refusal)
         except FrameTooLarge:
             self._cut_off()  # not even a refusal fits, so `frame_bytes` is tiny
             return
         await self._outgoing.put(frame)
 
-    def _encoded(self, request: Request, outcome: dict[str, Any] | HerdError) -> bytes:
+    def _encoded(self, request: Request, refusal: HerdError) -> bytes:
         try:
-            if not isinstance(outcome, HerdError):
-                return encode(messages.success(request.id, outcome), self._bounds.frame_bytes)
-        except FrameTooLarge as refusal:
-            outcome = refusal
+            return encode(messages.failure(request.id, refusal), self._bounds.frame_bytes)
         except HerdError:
-            outcome = _fault(request)
-        try:
-            return encode(messages.failure(request.id, outcome), self._bounds.frame_bytes)
-        except HerdError:
-            bare = type(outcome)("the reason does not fit into a frame")
+            bare = type(refusal)("the reason does not fit into a frame")
             return encode(messages.failure(request.id, bare), self._bounds.frame_bytes)
 
 

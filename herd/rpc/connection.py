@@ -35,7 +35,7 @@ class Connection:
         writer: Where ours go; the connection closes it.
         handler: Answers the other side.
         limits: The bounds in force.
-        frame_bytes: Bytes of one frame without its newline, where they differ from `limits`.
+        frame_bytes: Bytes of one frame without its newline, both directions, where they differ from `limits`.
 
     Attributes:
         principal: Who the other end proved to be, None until it did.
@@ -56,11 +56,11 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self._limits = limits
-        self._frame_bytes = frame_bytes or limits.frame_bytes
+        self._sent_bytes = frame_bytes or limits.sent_frame_bytes
         self._patience_s = limits.acknowledgement_ms / 1_000
-        self._decoder = FrameDecoder(self._frame_bytes)
+        self._decoder = FrameDecoder(frame_bytes or limits.frame_bytes)
         self._outgoing = OutgoingFrames(writer, QUEUED_WRITES_FACTOR * limits.pending_requests, self._end)
-        bounds = Bounds(limits.pending_requests, self._frame_bytes, self._patience_s)
+        bounds = Bounds(limits.pending_requests, self._sent_bytes, self._patience_s)
         self._answering = Answering(self, handler, self._outgoing, bounds, cut_off=self._end)
         self._ids = itertools.count(1)
         self._pending: dict[RpcId, asyncio.Future[Success | Failure | None]] = {}
@@ -205,7 +205,7 @@ class Connection:
     def _send(self, frame: dict[str, Any]) -> None:
         if self._ending.is_set():
             raise DeliveryUnknown("the connection has ended")
-        self._outgoing.offer(encode(frame, self._frame_bytes))
+        self._outgoing.offer(encode(frame, self._sent_bytes))
 
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
         with suppress(OSError):  # the other side is gone: there is nobody to tell
@@ -220,7 +220,7 @@ class Connection:
         """Send the one last error about a frame; not while it ends, when our side may be closed already."""
         if fault is not None and not self._ending.is_set():
             with suppress(QueueFull, FrameTooLarge):
-                self._outgoing.offer(encode(messages.failure(None, fault), self._frame_bytes))
+                self._outgoing.offer(encode(messages.failure(None, fault), self._sent_bytes))
 
     async def _take_frames(self, tasks: asyncio.TaskGroup) -> HerdError | None:
         """Take frames until the stream ends or one is bad, and give what is wrong with it."""

@@ -118,6 +118,11 @@ class _Host:
             return await self._command.request(connection, method, params)
         return await self.tools.request(connection, method, params)
 
+    async def unsent(
+        self, connection: Connection, method: str, params: dict[str, Any], result: dict[str, Any]
+    ) -> None:
+        await self.tools.unsent(connection, method, params, result)
+
     def notification(self, connection: Connection, method: str, params: dict[str, Any]) -> None:
         pass
 

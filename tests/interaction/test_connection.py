@@ -36,6 +36,7 @@ class Answers:
         self.begun = []
         self.notified = []
         self.cancelled = []
+        self.taken_back = []
         self.waiting = 0
         self.may_end = asyncio.Event()
         self.changed = asyncio.Event()
@@ -93,6 +94,11 @@ class Answers:
         except asyncio.CancelledError:
             self.cancelled.append(params)
             raise
+
+    async def unsent(self, connection, method, params, result):
+        self.taken_back.append((method, params, result))
+        if params.get("faulty"):
+            raise RuntimeError("the password is hunter2")
 
     def notification(self, connection, method, params):
         self.notified.append((method, params))
@@ -319,6 +325,14 @@ class TestAsking:
 
             assert (await peer.frame())["method"] == "small"
 
+    async def test_a_raised_limit_bounds_what_is_read_and_raises_nothing_that_is_sent(self):
+        async with served(bounds(frame_bytes=100_000)) as (connection, handler, peer):
+            await peer.send(call(1, a="x" * 90_000))
+            assert code(await peer.frame()) == "FRAME_TOO_LARGE"
+            assert handler.begun == [("echo", {"a": "x" * 90_000})]
+            with pytest.raises(FrameTooLarge):
+                await connection.notify("m", {"a": "x" * 65_536})
+
     async def test_frame_bytes_of_its_own_replace_the_limit_both_ways(self):
         async with served(frame_bytes=100_000) as (connection, _, peer):
             peer.reader._limit = 200_000
@@ -415,6 +429,15 @@ class TestAnswering:
             answers = {answer["id"]: answer for answer in await peer.frames(2)}
             assert code(answers[1]) == "FRAME_TOO_LARGE"
             assert answers[2]["result"] == {}
+            assert handler.taken_back == [("result", {}, handler.result)]
+
+    async def test_a_handler_that_cannot_take_its_result_back_leaves_the_caller_its_refusal(self, caplog):
+        async with served(bounds(frame_bytes=1_000)) as (_, handler, peer):
+            handler.result = {"a": "x" * 1_000}
+            await peer.send(call(1, "result", faulty=True))
+
+            assert code(await peer.frame()) == "FRAME_TOO_LARGE"
+            assert "hunter2" in caplog.text
 
     @pytest.mark.parametrize("result", [{"a": "\ud800"}, {"a": object()}, {"a": float("nan")}])
     async def test_a_result_that_is_no_json_is_a_fault_of_ours(self, result, caplog):
@@ -423,6 +446,7 @@ class TestAnswering:
             await peer.send(call(1, "result"))
 
             assert code(await peer.frame()) == "INVALID_RPC"
+            assert [method for method, _, _ in handler.taken_back] == ["result"]
 
     @pytest.mark.parametrize("text", ["x" * 5_000, "\ud800"])
     async def test_a_refusal_whose_text_cannot_be_sent_keeps_its_code(self, text):

@@ -183,6 +183,13 @@ def test_a_data_root_whose_name_is_no_text_is_refused(machine: Machine, tmp_path
             )
             for value in ("0", "-5", "1.5", '"20"', "true")
         ),
+        *(
+            (
+                f"[limits]\nframe_bytes = {value}\n",
+                "'limits.frame_bytes' is no whole number from 65536 to 2147483647",
+            )
+            for value in (2_000, 16_384, 65_535)
+        ),
         (
             "[limits]\nmessage_bytes = 70000\n",
             "'limits.message_bytes' is 70000, more than 'limits.frame_bytes', which is 65536",

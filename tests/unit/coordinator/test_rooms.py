@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from herd.coordinator.rooms import AnswerRoom, Room, TextRoom
 from herd.coordinator.shapes import shape_message
 from herd.core.limits import (
+    ANSWER_BYTES,
+    DRAIN_BYTES,
     DRAIN_CHARACTERS,
     DRAIN_GREATEST_CHARACTERS,
     DRAIN_LEAST_CHARACTERS,
@@ -16,6 +18,7 @@ from herd.core.limits import (
 )
 from herd.mail.header import shown_to_model, waiting_line
 from herd.mail.inbox import Incoming, Sender
+from herd.rpc.frames import encode
 from tests.fakes.incoming import incoming
 
 
@@ -159,3 +162,29 @@ def test_a_read_carries_no_more_than_its_bound_with_everything_around_the_texts(
     assert 1 < count < 32
     assert len(json.dumps(shapes)) <= READ_BYTES
     assert sum(len(shown_to_model(shape).encode()) for shape in shapes) <= READ_BYTES
+
+
+WORST = ["\n", '"', "\\", "\x01", "\x7f", "\x85", "\u202e", "\U000e0041", "漢", "\U0001f469", "x"]
+
+
+@pytest.mark.parametrize("letter", WORST)
+def test_any_part_of_a_long_text_fits_into_a_frame_as_it_is_and_as_a_model_is_shown_it(letter: str):
+    text, parts = letter * 30_000, [""]
+    while (offset := len("".join(parts))) < len(text):
+        shape = shape_message(incoming(text), offset)
+        for told in (shape, {"text": shown_to_model(shape)}):
+            encode(told, ANSWER_BYTES + 2_048)
+        parts.append(shape["text"])
+        assert shape["text"]
+        assert shape.get("next_offset", len(text)) == len("".join(parts))
+
+    assert "".join(parts) == text
+
+
+@pytest.mark.parametrize("letter", WORST)
+def test_the_text_of_a_drain_fits_into_a_frame_whatever_its_characters_take(letter: str):
+    many = rows(*[letter * (7_000 // len(letter.encode()) // 8)] * 40)
+    room = TextRoom(DRAIN_GREATEST_CHARACTERS, ())
+
+    assert taken(room, many) > 0
+    encode({"text": room.text()}, DRAIN_BYTES + 16)

@@ -112,10 +112,23 @@ class TestSettings:
     @pytest.mark.requirement("A-config-08")
     @pytest.mark.parametrize("key", Limits._fields)
     def test_each_limit_can_be_chosen_and_the_others_stay(self, environ, write, key):
-        value = {"frame_bytes": 9_001, "max_expiry_ms": 600_001}.get(key, 1_027)
+        value = {"frame_bytes": 70_001, "max_expiry_ms": 600_001}.get(key, 1_027)
         write(f"[limits]\n{key} = {value}\n")
 
         assert load(environ).limits == DEFAULT_LIMITS._replace(**{key: value})
+
+    @pytest.mark.requirement("A-config-08")
+    @pytest.mark.parametrize("value", [1, 2_000, 8_000, 16_384, 65_535])
+    def test_a_frame_too_small_for_the_protocol_is_refused_and_the_least_value_named(
+        self, environ, write, value
+    ):
+        file = write(f"[limits]\nframe_bytes = {value}\n")
+        with pytest.raises(InvalidParams) as refused:
+            load(environ)
+
+        assert refused.value.message == (
+            f"{file}: 'limits.frame_bytes' is no whole number from 65536 to 2147483647"
+        )
 
     @pytest.mark.parametrize("key", ["inline_attachment_bytes", "mailbox_payload_bytes"])
     def test_the_bounds_of_what_travels_beside_a_message_have_narrower_bounds(self, environ, write, key):
@@ -134,7 +147,10 @@ class TestSettings:
         ("content", "wrong"),
         [
             ("message_bytes = 65537", "'limits.message_bytes' is 65537, more than 'limits.frame_bytes'"),
-            ("frame_bytes = 7999", "'limits.message_bytes' is 8000, more than 'limits.frame_bytes'"),
+            (
+                "message_bytes = 70001\nframe_bytes = 70000",
+                "'limits.message_bytes' is 70001, more than 'limits.frame_bytes'",
+            ),
             ("expiry_ms = 3600001", "'limits.expiry_ms' is 3600001, more than 'limits.max_expiry_ms'"),
             ("max_expiry_ms = 599999", "'limits.expiry_ms' is 600000, more than 'limits.max_expiry_ms'"),
         ],
@@ -152,7 +168,7 @@ class TestSettings:
         "content",
         [
             "message_bytes = 65536",
-            "frame_bytes = 8000",
+            "frame_bytes = 65536",
             "expiry_ms = 3600000",
             "max_expiry_ms = 600000",
             "message_bytes = 100000\nframe_bytes = 100000",

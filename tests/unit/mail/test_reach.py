@@ -48,6 +48,11 @@ class Silent:
     async def request(self, connection: Connection, method: str, params: dict[str, Any]) -> dict[str, Any]:
         raise AssertionError(f"{method} was asked back")
 
+    async def unsent(
+        self, connection: Connection, method: str, params: dict[str, Any], result: dict[str, Any]
+    ) -> None:
+        raise AssertionError(f"{method} was answered")
+
     def notification(self, connection: Connection, method: str, params: dict[str, Any]) -> None:
         raise AssertionError(f"{method} was told")
 
