@@ -317,7 +317,8 @@ METHODS: dict[str, Method] = {
             "offset": "with `message_id`: go on from this character of the text",
             "attachment": (
                 "with `message_id`: the text of this attached file in place of the message's, by its name or "
-                "its number from 1; the message must have been handed over before, and nothing is by this"
+                "its number from 1 (digits alone are always the number); the message must have been handed "
+                "over before, and nothing is by this"
             ),
             "wait_ms": "milliseconds to wait for something to come",
             "run": _RUN,
@@ -383,6 +384,7 @@ METHODS: dict[str, Method] = {
             _sometimes("messages[].no_reply_needed", "`true` where its sender expects no answer"),
             _sometimes("messages[].again", "`true` where an earlier hand-over was not confirmed"),
             _sometimes("messages[].next_offset", "where the text goes on, where it was cut"),
+            _sometimes("messages[].characters", "how many characters the whole text has, where it was cut"),
             _sometimes("messages[].attachments[].name", "under which an attached file is shown"),
             _sometimes("messages[].attachments[].bytes", "its length"),
             Result("unreadable[]", "the ids of messages whose stored record, text or files are damaged"),

@@ -45,6 +45,7 @@ from herd.coordinator.shapes import (
     shape_message,
     shape_receipt,
     shape_status,
+    shape_waiting,
 )
 from herd.coordinator.subscription import Subscription
 from herd.core.errors import InvalidParams, MessageTooLarge, MethodNotFound
@@ -291,7 +292,7 @@ class AdapterApi:
 
     async def _waiting(self, coordinator: "Speaker", params: WaitingParams) -> dict[str, Any]:
         rows, unreadable, more = await coordinator.delivery.waiting(review=params.review)
-        answer = {"messages": [shape_message(row) for row in rows], "unreadable": unreadable, "more": more}
+        answer = {"messages": [shape_waiting(row) for row in rows], "unreadable": unreadable, "more": more}
         optional: dict[str, Any] = {
             "set_aside": await coordinator.delivery.set_aside(),
             "held_back": await coordinator.delivery.held_back(),

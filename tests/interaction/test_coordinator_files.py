@@ -244,6 +244,18 @@ async def test_a_file_is_read_after_its_message_and_found_by_name_or_number(pair
     assert await bob.whole(sent["message_id"], attachment="1") == "hello"
 
 
+async def test_digits_are_always_the_position_whatever_a_file_is_called(pair, folder):
+    alice, bob = pair
+    for name, text in (("2", "first"), ("1", "second"), ("7", "third")):
+        await written(folder, name, text)
+    sent = await alice.send(bob, "x", files=["2", "1", "7"])
+    await bob.read()
+
+    found = [await bob.whole(sent["message_id"], attachment=number) for number in ("1", "2", "3")]
+    assert found == ["first", "second", "third"]
+    await refused(bob.read(message_id=sent["message_id"], attachment="7"), UnknownTarget)
+
+
 @pytest.mark.requirement("H-files-11")
 async def test_a_damaged_file_keeps_its_whole_message_from_being_shown(pair, folder):
     alice, bob = pair
