@@ -195,7 +195,10 @@ METHODS: dict[str, Method] = {
                 "the branches of the conversation up to where it is now, for `result:<agent>#<n>`; without "
                 "it results of every branch are found"
             ),
-            "drafted": "whether what `session.draft` was given here stands in front of `message`",
+            "drafted": (
+                "whether what `session.draft` was given here stands in front of `message`; `INVALID_PARAMS` "
+                "where nothing was, or a piece was refused"
+            ),
             "run": _RUN,
         },
         (
@@ -278,9 +281,11 @@ METHODS: dict[str, Method] = {
     ),
     "session.draft": Method(
         "Takes the next piece of a text that is too long for one frame. What was taken goes in front of the "
-        "next `session.send` of this connection that says `drafted`, and is forgotten by any other one. It "
-        "is bounded by `mailbox_payload_bytes`.",
-        {"text": "the piece"},
+        "next `session.send` of this connection that says `drafted`, and is forgotten by any other one that "
+        "is queued. A send that is refused before anything is queued leaves it, so that the send alone is "
+        "made again. After a piece that is refused, such a send is `INVALID_PARAMS`, and all pieces are "
+        "given again. Together they are bounded by `mailbox_payload_bytes`.",
+        {"text": "the piece", "first": "whether a text begins with it: what was drafted before is forgotten"},
         (Result("bytes", "how many there are now"),),
         ("MESSAGE_TOO_LARGE",),
     ),

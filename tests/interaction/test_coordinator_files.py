@@ -421,17 +421,47 @@ async def test_a_text_comes_in_pieces_before_the_send_that_names_them(pair):
     await alice.ask("draft", text="one ")
     assert await alice.ask("draft", text="two ") == {"bytes": 8}
     await alice.send(bob, "three", drafted=True)
-    await alice.send(bob, "alone", drafted=True)
+    fault = await refused(alice.send(bob, "alone", drafted=True))
 
-    assert await bob.texts() == ["one two three", "alone"]
+    assert fault.details["field"] == "drafted"
+    assert await bob.texts() == ["one two three"]
+
+
+async def test_a_text_goes_without_no_piece_of_it_that_was_refused(pair):
+    alice, bob = pair
+    most = DEFAULT_LIMITS.mailbox_payload_bytes
+    for bad, kind in (({"text": "x" * most}, MessageTooLarge), ({"text": ""}, InvalidParams)):
+        await alice.ask("draft", text="front ", first=True)
+        await refused(alice.ask("draft", **bad), kind)
+        await alice.ask("draft", text="middle ")
+        await refused(alice.send(bob, "end", drafted=True))
+        await refused(alice.send(bob, "end", drafted=True))
+    assert await nothing_was_queued(alice)
+
+    await refused(alice.ask("draft", text="x" * (most + 1)), MessageTooLarge)
+    await alice.ask("draft", text="all ", first=True)
+    await alice.send(bob, "again", drafted=True)
+    assert await bob.texts() == ["all again"]
+
+
+async def test_what_was_drafted_is_kept_where_its_send_is_refused_and_dropped_once_it_is_queued(pair):
+    alice, bob = pair
+    await alice.ask("draft", text="front ")
+    await refused(alice.send(bob, "end", drafted=True, files=["missing"]))
+    await refused(alice.send("nobody", "end", drafted=True), UnknownTarget)
+    await refused(alice.send(bob, "", drafted=True))
+    await alice.send(bob, "end", drafted=True)
+
+    assert await bob.texts() == ["front end"]
+    await refused(alice.send(bob, "end", drafted=True))
 
 
 async def test_pieces_that_were_not_used_are_forgotten_and_bounded(pair):
     alice, bob = pair
     await alice.ask("draft", text="stale ")
     await alice.send(bob, "fresh")
-    await alice.send(bob, "next", drafted=True)
-    assert await bob.texts() == ["fresh", "next"]
+    await refused(alice.send(bob, "next", drafted=True))
+    assert await bob.texts() == ["fresh"]
 
     await alice.ask("draft", text="x" * DEFAULT_LIMITS.mailbox_payload_bytes)
     await refused(alice.ask("draft", text="x"), MessageTooLarge)
