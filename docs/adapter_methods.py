@@ -297,7 +297,10 @@ METHODS: dict[str, Method] = {
             "agent": "the agent's name: letters, digits, `_`, `.` and `-`, at most 64",
             "text": "the result; either this or `file`",
             "file": "the path of a UTF-8 text file that holds it, read now",
-            "request_id": "the host's id of the call that made it; one is made where it is left out",
+            "request_id": (
+                "the host's id of the call that made it, of one agent and one text; one is made where it is "
+                "left out"
+            ),
             "branch": "the branch of the conversation on which it was made, where the host has branches",
         },
         (

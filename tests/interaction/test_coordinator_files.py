@@ -9,6 +9,7 @@ import pytest
 
 from herd.core.errors import (
     InvalidParams,
+    MessageIdConflict,
     MessageTooLarge,
     RecoveryRequired,
     RequestIdConflict,
@@ -211,6 +212,23 @@ async def test_the_two_limits_are_settings_of_their_own(layout, bob, folder):
         await refused(alice.send(bob, "x", files=["a", "b"]), MessageTooLarge)
         await alice.send(bob, "x", files=["a", "c"])
     assert len(await bob.incoming()) == 1
+
+
+async def test_a_call_made_again_whose_file_is_gone_does_not_claim_that_nothing_was_sent(pair, folder):
+    alice, bob = pair
+    await written(folder, "a", "hello")
+    sent = await alice.send(bob, "x", files=["a"], call_id="c-1")
+    assert await alice.send(bob, "x", files=["a"], call_id="c-1") == sent
+    await asyncio.to_thread((folder / "a").unlink)
+
+    fault = await refused(alice.send(bob, "x", files=["a"], call_id="c-1"), MessageIdConflict)
+    assert fault.details["message_id"] == sent["message_id"]
+    assert "nothing was sent" not in fault.message
+    assert sent["message_id"] in fault.next_step
+    assert len(await bob.incoming()) == 1
+
+    fault = await refused(alice.send(bob, "x", files=["a"], call_id="c-2"))
+    assert "nothing was sent" in fault.message
 
 
 async def test_no_more_files_than_the_bound(pair, folder):
