@@ -195,7 +195,10 @@ METHODS: dict[str, Method] = {
                 "the branches of the conversation up to where it is now, for `result:<agent>#<n>`; without "
                 "it results of every branch are found"
             ),
-            "drafted": "whether what `session.draft` was given here stands in front of `message`",
+            "drafted": (
+                "whether what `session.draft` was given here stands in front of `message`; `INVALID_PARAMS` "
+                "where nothing was, or a piece was refused"
+            ),
             "run": _RUN,
         },
         (
@@ -278,9 +281,11 @@ METHODS: dict[str, Method] = {
     ),
     "session.draft": Method(
         "Takes the next piece of a text that is too long for one frame. What was taken goes in front of the "
-        "next `session.send` of this connection that says `drafted`, and is forgotten by any other one. It "
-        "is bounded by `mailbox_payload_bytes`.",
-        {"text": "the piece"},
+        "next `session.send` of this connection that says `drafted`, and is forgotten by any other one that "
+        "is queued. A send that is refused before anything is queued leaves it, so that the send alone is "
+        "made again. After a piece that is refused, such a send is `INVALID_PARAMS`, and all pieces are "
+        "given again. Together they are bounded by `mailbox_payload_bytes`.",
+        {"text": "the piece", "first": "whether a text begins with it: what was drafted before is forgotten"},
         (Result("bytes", "how many there are now"),),
         ("MESSAGE_TOO_LARGE",),
     ),
@@ -292,7 +297,10 @@ METHODS: dict[str, Method] = {
             "agent": "the agent's name: letters, digits, `_`, `.` and `-`, at most 64",
             "text": "the result; either this or `file`",
             "file": "the path of a UTF-8 text file that holds it, read now",
-            "request_id": "the host's id of the call that made it; one is made where it is left out",
+            "request_id": (
+                "the host's id of the call that made it, of one agent and one text; one is made where it is "
+                "left out"
+            ),
             "branch": "the branch of the conversation on which it was made, where the host has branches",
         },
         (
@@ -318,7 +326,8 @@ METHODS: dict[str, Method] = {
             "offset": "with `message_id`: go on from this character of the text",
             "attachment": (
                 "with `message_id`: the text of this attached file in place of the message's, by its name or "
-                "its number from 1; the message must have been handed over before, and nothing is by this"
+                "its number from 1 (digits alone are always the number); the message must have been handed "
+                "over before, and nothing is by this"
             ),
             "wait_ms": "milliseconds to wait for something to come",
             "run": _RUN,
@@ -389,6 +398,7 @@ METHODS: dict[str, Method] = {
             _sometimes("messages[].no_reply_needed", "`true` where its sender expects no answer"),
             _sometimes("messages[].again", "`true` where an earlier hand-over was not confirmed"),
             _sometimes("messages[].next_offset", "where the text goes on, where it was cut"),
+            _sometimes("messages[].characters", "how many characters the whole text has, where it was cut"),
             _sometimes("messages[].attachments[].name", "under which an attached file is shown"),
             _sometimes("messages[].attachments[].bytes", "its length"),
             Result("unreadable[]", "the ids of messages whose stored record, text or files are damaged"),

@@ -70,15 +70,29 @@ def run(options: argparse.Namespace) -> int:
             )
         _show_waiting(_waiting(context, options), as_json=options.json)
         return 0
+    if options.save is not None:
+        _require_folder(exact_text(options.save))  # before anything is handed over
     with calling(context, context.caller(options.as_name)) as call:
-        for answer in answers(call, options.message, wait_s):
+        for answer, whole in _whole_answers(call, options.message, wait_s):
             _show(answer, as_json=options.json)
             if options.save is not None:
                 _save(call, answer, exact_text(options.save))
             output.flush()
             # Only now is there evidence: a reader of our output that went away has seen nothing.
-            _confirm(call, answer)
+            _confirm(call, answer, whole)
     return 0
+
+
+def _whole_answers(
+    call: Call, message_id: str | None, wait_s: float
+) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    for answer in answers(call, message_id, wait_s):
+        if not any("next_offset" in message for message in answer["messages"]):
+            yield answer, [message["message_id"] for message in answer["messages"]]
+            continue
+        from herd.cli.whole_texts import whole_texts  # few messages are that long
+
+        yield whole_texts(call, answer)
 
 
 def _waiting(context: Context, options: argparse.Namespace) -> dict[str, Any]:
@@ -148,11 +162,16 @@ def answers(call: Call, message_id: str | None, wait_s: float) -> Iterator[dict[
             return
 
 
-def _confirm(call: Call, answer: dict[str, Any]) -> None:
-    message_ids = [message["message_id"] for message in answer["messages"]]
+def _confirm(call: Call, answer: dict[str, Any], message_ids: list[str]) -> None:
     parts = [message_ids[at : at + CONFIRM_MESSAGES] for at in range(0, len(message_ids), CONFIRM_MESSAGES)]
     for part in parts or ([[]] if answer["receipts"] or answer.get("expired") else []):
         call("session.confirm", {"message_ids": part, "evidence": "shown by herd inbox"})
+
+
+def _require_folder(folder: str) -> None:
+    from herd.cli.saving import require_folder
+
+    require_folder(folder)
 
 
 def _save(call: Call, answer: dict[str, Any], folder: str) -> None:

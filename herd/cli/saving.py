@@ -24,9 +24,22 @@ def saved(call: Call, message: dict[str, Any], folder: str) -> Iterator[str]:
     Raises:
         InvalidParams: the folder is none, or a file cannot be written there.
     """
-    for attached in message.get("attachments", []):
-        text = _text(call, message["message_id"], attached["name"])
+    for number, attached in enumerate(message.get("attachments", []), 1):
+        # By its number: a name of digits alone is found by no other way.
+        text = _text(call, message["message_id"], str(number))
         yield _written(folder, safe_name(attached["name"]), text.encode())
+
+
+def require_folder(folder: str) -> None:
+    """Refuse a folder into which nothing can be written, before any message is handed over for it.
+
+    Raises:
+        InvalidParams: it is not there, is no folder, or takes no files of this user's.
+    """
+    if not os.path.isdir(folder):
+        raise InvalidParams(f"--save: {printable(folder, None)} is no folder", field="save")
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise InvalidParams(f"--save: {printable(folder, None)} cannot be written into", field="save")
 
 
 def safe_name(name: str) -> str:
@@ -39,11 +52,11 @@ def safe_name(name: str) -> str:
     return short or "attachment"
 
 
-def _text(call: Call, message_id: str, name: str) -> str:
+def _text(call: Call, message_id: str, number: str) -> str:
     parts: list[str] = []
     offset: int | None = 0
     while offset is not None:
-        wanted = {"message_id": message_id, "attachment": name, "offset": offset}
+        wanted = {"message_id": message_id, "attachment": number, "offset": offset}
         (shown,) = call("session.read", wanted)["messages"]
         parts.append(shown["text"])
         offset = shown.get("next_offset")

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, Literal
 
 from herd.cli import output
 from herd.cli.arguments import decoded, exact_text
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--expires-in",
         nargs="?",
-        const="",
+        const=True,  # no text: an empty one is no time
         metavar="TIME",
         help="give it up where it is not delivered in time: milliseconds, or a number with s, m or h behind "
         "it; without TIME as long as `expiry_ms` says",
@@ -89,13 +89,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def lifetime_ms(text: str, limits: Limits) -> int:
-    """Give the milliseconds that `--expires-in` asks for; an empty text asks for the usual ones.
+def lifetime_ms(text: str | Literal[True], limits: Limits) -> int:
+    """Give the milliseconds that `--expires-in` asks for; True, no time at all, asks for the usual ones.
 
     Raises:
         InvalidParams: it is no time, or not above zero, or longer than a message may be good for.
     """
-    if not text:
+    if text is True:
         return limits.expiry_ms
     number = text.rstrip("hms")
     unit = _UNITS_MS.get(text[len(number) :])

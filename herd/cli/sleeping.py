@@ -13,6 +13,7 @@ from herd.core.limits import HANDOVERS
 from herd.core.moments import Moment
 from herd.core.text import printable
 from herd.mail import inbox, outbox, whole
+from herd.mail.inbox import Incoming
 from herd.mail.lifetimes import is_over
 from herd.mail.outbox import Outgoing
 from herd.mail.visit import look
@@ -56,13 +57,20 @@ def waiting_in(context: Context, target: str) -> dict[str, Any]:
 
     def work(connection: sqlite3.Connection, _: SessionFile) -> dict[str, Any]:
         now = Moment.now(SystemClock())
-        messages = [shape_message(row) for row in whole.undelivered(connection) if not is_over(row, now)]
+        messages = [_shape(row) for row in whole.undelivered(connection) if not is_over(row, now)]
         answer = {"messages": messages, "unreadable": whole.unreadable(connection), "more": False}
         set_aside = [row.message_id for row in inbox.lying(connection) if row.handovers >= HANDOVERS]
         return {**answer, "set_aside": set_aside} if set_aside else answer
 
     found = look(context.layout, key_of(context, target), work)
     return found or {"messages": [], "unreadable": [], "more": False}
+
+
+def _shape(row: Incoming) -> dict[str, Any]:
+    """Give a message with its whole text: no frame bounds what is read from the file itself."""
+    shape = {**shape_message(row), "text": row.content}
+    shape.pop("next_offset", None)
+    return shape
 
 
 def status_in(context: Context, key: str, message_id: str) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from herd.coordinator.adapter_params import (
 )
 from herd.coordinator.capable import require_capable
 from herd.coordinator.delivery import Handed, Query
+from herd.coordinator.pieces import Pieces
 from herd.coordinator.registering import Made
 from herd.coordinator.runs.channel import RunChannel
 from herd.coordinator.runs.requests import require_delegated
@@ -45,9 +46,10 @@ from herd.coordinator.shapes import (
     shape_message,
     shape_receipt,
     shape_status,
+    shape_waiting,
 )
 from herd.coordinator.subscription import Subscription
-from herd.core.errors import InvalidParams, MessageTooLarge, MethodNotFound
+from herd.core.errors import InvalidParams, MethodNotFound
 from herd.core.identity import TERMINAL
 from herd.core.limits import NAMED_IN_ONE_READ
 from herd.mail.receipts import PENDING
@@ -106,7 +108,7 @@ class AdapterApi:
         self._served: set[Coordinator] = set()
         self._subscriptions: dict[str | None, Subscription] = {}
         self._runs = RunChannel()
-        self._drafted: list[str] = []
+        self._pieces = Pieces()
         self._connection: Connection | None = None
 
     async def request(
@@ -118,6 +120,16 @@ class AdapterApi:
         """See `Handler.request`; an adapter inside the coordinator's own process has no connection."""
         if method == "session.bind":
             return await self._bound(checked(BindParams, params))
+        try:
+            return await self._served_by(connection, method, params)
+        except BaseException:
+            if method == "session.draft":
+                self._pieces.refused()
+            raise
+
+    async def _served_by(
+        self, connection: Connection | None, method: str, params: dict[str, Any]
+    ) -> dict[str, Any]:
         serve = _METHODS.get(method)
         if serve is None:
             raise MethodNotFound(f"there is no method {method}")
@@ -220,13 +232,24 @@ class AdapterApi:
         }
 
     async def _send(self, coordinator: "Speaker", params: SendParams) -> dict[str, Any]:
-        drafted, self._drafted = self._drafted, []
         fields = params.model_dump(exclude={"drafted", "run"})
-        if params.drafted:
-            fields["message"] = "".join([*drafted, params.message])
         fields["files"] = tuple(params.files or ())
-        await coordinator.delivery.require_let_through(params.reply_to)
-        sent = await coordinator.sending.send(Submission(**fields), command=self._command)
+        pieces = self._pieces.taken(needed=params.drafted)
+        if params.drafted:
+            fields["message"] = "".join([*pieces, params.message])
+        kept: list[str] | None = pieces
+
+        def queued() -> None:
+            nonlocal kept
+            kept = None
+
+        try:
+            await coordinator.delivery.require_let_through(params.reply_to)
+            sent = await coordinator.sending.send(Submission(**fields), command=self._command, queued=queued)
+        except BaseException:
+            if kept is not None:
+                self._pieces.give_back(kept)
+            raise
         return self._told(coordinator, sent)
 
     async def _compose(self, coordinator: "Coordinator", params: ComposeParams) -> dict[str, Any]:
@@ -258,13 +281,9 @@ class AdapterApi:
         return {**answer, **{field: value for field, value in optional.items() if value is not None}}
 
     async def _draft(self, coordinator: "Coordinator", params: DraftParams) -> dict[str, Any]:
-        size = sum(len(text.encode()) for text in (*self._drafted, params.text))
-        most = coordinator.opening.limits.mailbox_payload_bytes
-        if size > most:
-            self._drafted = []
-            raise MessageTooLarge(f"the text has more than {most} bytes, mailbox_payload_bytes")
-        self._drafted.append(params.text)
-        return {"bytes": size}
+        if params.first:
+            self._pieces.begin()
+        return {"bytes": self._pieces.add(params.text, coordinator.opening.limits.mailbox_payload_bytes)}
 
     async def _result(self, coordinator: "Coordinator", params: ResultParams) -> dict[str, Any]:
         return (await coordinator.registering.register(Made(**params.model_dump())))._asdict()
@@ -309,7 +328,7 @@ class AdapterApi:
 
     async def _waiting(self, coordinator: "Speaker", params: WaitingParams) -> dict[str, Any]:
         rows, unreadable, more = await coordinator.delivery.waiting(review=params.review)
-        answer = {"messages": [shape_message(row) for row in rows], "unreadable": unreadable, "more": more}
+        answer = {"messages": [shape_waiting(row) for row in rows], "unreadable": unreadable, "more": more}
         optional: dict[str, Any] = {
             "set_aside": await coordinator.delivery.set_aside(),
             "held_back": await coordinator.delivery.held_back(),

@@ -162,9 +162,13 @@ class SendParams(ForRun):
 
 
 class DraftParams(Params):
-    """What `session.draft` takes: the next piece of a text that is too long for one frame."""
+    """What `session.draft` takes: the next piece of a text that is too long for one frame.
+
+    `first` forgets what was drafted before.
+    """
 
     text: Annotated[str, Field(min_length=1)]
+    first: bool = False
 
 
 class ResultParams(Params):

@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from herd.core.errors import InvalidParams
+from herd.core.errors import HerdError, InvalidParams, MessageIdConflict
 from herd.core.limits import AGENT_CHARACTERS, MESSAGE_ID_CHARACTERS, Limits
 from herd.mail import results
-from herd.mail.attachments import distinct, read_files
+from herd.mail.attachments import NOTHING_SENT, distinct, read_files
 from herd.mail.mailbox import Mailbox
 from herd.mail.parts import PREFIX, Binding, Part
 from herd.mail.results import Result
@@ -96,9 +96,28 @@ class Attaching:
         return found
 
 
+def sent_before(message_id: str, state: str, fault: HerdError) -> MessageIdConflict:
+    """Give the refusal of a call made again whose files cannot be attached any more.
+
+    Whether they are those that went cannot be told; that nothing was sent would not be true.
+
+    Args:
+        message_id: The message that the call made when it was made first.
+        state: What is known of that message.
+        fault: Why the files cannot be attached.
+    """
+    why = fault.message.removesuffix(NOTHING_SENT)
+    return MessageIdConflict(
+        f"this call was made before, and its message {message_id} is {state}; "
+        f"what it attaches cannot be compared now: {why}",
+        hint=f"Ask for the status of message {message_id}; nothing was sent again.",
+        message_id=message_id,
+    )
+
+
 def _unresolved(reference: str, why: str) -> InvalidParams:
     return InvalidParams(
-        f"files: {reference!r} {why}; nothing was sent",
+        f"files: {reference!r} {why}{NOTHING_SENT}",
         hint="Use a reference that a registration gave, or the name of an attachment that came.",
         field="files",
         entry=reference,

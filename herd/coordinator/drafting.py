@@ -6,13 +6,19 @@ It stores nothing and judges nobody.
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from herd.coordinator.attaching import Attached, Attaching
+from herd.coordinator.attaching import Attached, Attaching, sent_before
 from herd.coordinator.listing import Recipient
 from herd.coordinator.own import Own
 from herd.coordinator.thread import Answered, Thread
 from herd.coordinator.turn import Turn
 from herd.core.clock import Clock
-from herd.core.errors import AutomaticReplyLimit, InvalidParams, InvalidReply, MessageTooLarge
+from herd.core.errors import (
+    AutomaticReplyLimit,
+    HerdError,
+    InvalidParams,
+    InvalidReply,
+    MessageTooLarge,
+)
 from herd.core.identity import derived_message_id
 from herd.core.limits import CONVERSATION_DEPTH, ENVELOPE_BYTES, Limits
 from herd.core.moments import Moment
@@ -110,6 +116,7 @@ class Drafting:
             InvalidReply: it answers no message that came from that target.
             AutomaticReplyLimit: other sessions alone have led to it, for too many steps.
             InvalidParams: a file or result cannot be attached as it is.
+            MessageIdConflict: it cannot, and the same call has sent its message before.
             MessageTooLarge: it is over its bound.
         """
         self._require_lifetime(submission.expires_in_ms)
@@ -149,8 +156,19 @@ class Drafting:
             return Draft(_digested(row, None), {})
         attached = Attached()
         if submission.files:
-            attached = await self._attaching.attached(submission.files, submission.branches)
+            attached = await self._attached(message_id, submission)
         return await self._packed(row, attached, repeatable=submission.call_id is not None)
+
+    async def _attached(self, message_id: str, submission: Submission) -> Attached:
+        try:
+            return await self._attaching.attached(submission.files, submission.branches)
+        except HerdError as fault:
+            if submission.call_id is None:
+                raise
+            known = await self._mailbox.read(lambda connection: outbox.find(connection, message_id))
+            if known is None:
+                raise
+            raise sent_before(message_id, known.receipt.state, fault) from fault
 
     async def _packed(self, row: Outgoing, attached: Attached, *, repeatable: bool) -> Draft:
         """Put the text into the envelope where it fits beside the other fields, else among the bodies."""

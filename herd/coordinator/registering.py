@@ -54,12 +54,14 @@ class Registering:
         Raises:
             InvalidParams: it is neither a text nor such a file, or holds a NUL.
             MessageTooLarge: it is larger than an attachment may be.
-            RequestIdConflict: another text was registered for that call.
+            RequestIdConflict: another text, or another agent's result, was registered for that call.
             RecoveryRequired, LockTimeout: no number can be given now.
         """
         data = await asyncio.to_thread(self._data, made)
         canonical = PREFIX + (made.request_id or _new_id())
-        known = await self._mailbox.read(lambda connection: results.registered(connection, canonical, data))
+        known = await self._mailbox.read(
+            lambda connection: results.registered(connection, canonical, made.agent, data)
+        )
         if known is not None:
             return known
         number = await asyncio.to_thread(next_number, self._layout, made.agent)

@@ -141,15 +141,18 @@ class Sending:
             running = self._carrier.running(row.recipient_key) is not None
             self.progressed(Progress(row.receipt, running))
 
-    async def send(self, submission: Submission, *, command: bool) -> Sent:
+    async def send(
+        self, submission: Submission, *, command: bool, queued: Callable[[], None] | None = None
+    ) -> Sent:
         """Queue a message and give what it reached within `SEND_WAIT_MS`.
 
         Args:
             submission: What to send.
             command: Whether a person's command line asks: it may name anything that resolves now.
+            queued: Told that the message is queued, before anything that became of it is.
 
         Raises:
-            HerdError: it was refused, and nothing was queued.
+            HerdError: it was refused, and nothing was queued; where `queued` was told, by its recipient.
         """
         self._health.require()
         message_id = self._drafting.message_id(submission)
@@ -158,8 +161,8 @@ class Sending:
         waiting = self._waiting.setdefault(message_id, [])
         waiting.append(told)
         try:
-            queued = await self._queued(message_id, submission, command=command)
-            return await self._reached(queued, told)
+            begun = await self._queued(message_id, submission, command=command)
+            return await self._reached(begun, told, queued)
         finally:
             waiting.remove(told)
             if not waiting:
@@ -266,16 +269,20 @@ class Sending:
         file = read_session_file(self._layout, key)
         return Party(key, file.role, file.kind, file.extent) if file else Party(key, None, None)
 
-    async def _reached(self, queued: "asyncio.Future[Outgoing]", told: _Told) -> Sent:
+    async def _reached(
+        self, begun: "asyncio.Future[Outgoing]", told: _Told, queued: Callable[[], None] | None
+    ) -> Sent:
         # The wait is begun while the disk is busy with the commit. Afterwards this task would stand in the
         # way of the processor that the recipient needs.
-        queued.add_done_callback(told.look)
+        begun.add_done_callback(told.look)
         call_off = self._clock.after(SEND_WAIT_MS / 1000, told.end)
         try:
             await told.over
         finally:
             call_off()
-        row = await queued
+        row = await begun
+        if queued is not None:
+            queued()
         progress = told.progress
         if row.receipt.state != PENDING or progress is None:
             return Sent(row, running=self._carrier.running(row.recipient_key) is not None)

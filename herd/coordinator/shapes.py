@@ -66,6 +66,12 @@ def _beginning(text: str) -> str:
     return text[:low]
 
 
+def shape_waiting(row: Incoming) -> dict[str, Any]:
+    """Give a message as `session.waiting` shows it: of a text that is cut, how long it is, too."""
+    shape = shape_message(row)
+    return {**shape, "characters": len(row.content)} if "next_offset" in shape else shape
+
+
 def shape_attachment(row: Incoming, part: Part, text: str, offset: int = 0) -> dict[str, Any]:
     """Give one attached file as `peer_messages` shows it: in the place of its message's text."""
     shape = shape_message(row._replace(content=text), offset)

@@ -72,7 +72,8 @@ class Wholeness:
 
         Args:
             rows: The messages that bear the id that was asked for.
-            named: The name of the file, or its number from 1 as digits.
+            named: The name of the file, or its number from 1 as digits. Digits alone are always a number, so
+                a file whose name is digits is found by its number only.
 
         Raises:
             UnknownTarget: none of them has such a file.
@@ -91,7 +92,8 @@ class Wholeness:
             return await self._mailbox.run(partial(_read, row=row, number=number))
         raise UnknownTarget(
             f"no file {named[:128]!r} came with that message",
-            hint="Use a name that stands in the `attachments` of the message, or its number from 1.",
+            hint="Use a name that stands in the `attachments` of the message, or its number from 1; digits "
+            "alone are always the number.",
         )
 
 
@@ -101,8 +103,8 @@ def _read(connection: sqlite3.Connection, *, row: Incoming, number: int) -> Atta
 
 
 def _number(parts: Parts, named: str) -> int | None:
-    for number, one in parts.numbered.items():
-        if one.name == named:
-            return number
-    by_number = named.isascii() and named.isdigit() and len(named) < 4 and int(named) > TEXT  # noqa: PLR2004
-    return int(named) if by_number and int(named) in parts.numbered else None
+    if named.isascii() and named.isdigit():
+        # Always the position: a sender that calls its second file `1` puts it in front of no other one.
+        number = int(named) if len(named) < 4 else TEXT  # noqa: PLR2004 - no message has so many
+        return number if number != TEXT and number in parts.numbered else None
+    return next((number for number, one in parts.numbered.items() if one.name == named), None)

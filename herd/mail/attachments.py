@@ -13,6 +13,9 @@ from herd.core.errors import InvalidParams, MessageTooLarge
 from herd.core.limits import ATTACHMENT_NAME_CHARACTERS
 from herd.mail.parts import PREFIX
 
+NOTHING_SENT = "; nothing was sent"
+"""What ends the refusal of a file or result: one entry that cannot be attached refuses the whole call."""
+
 _READ_BYTES = 1_048_576
 
 
@@ -131,7 +134,7 @@ def _name(path: str) -> str:
 
 def _refused(path: str, why: str) -> InvalidParams:
     return InvalidParams(
-        f"files: {path!r} {why}; nothing was sent",
+        f"files: {path!r} {why}{NOTHING_SENT}",
         hint="Give paths of regular UTF-8 text files; relative ones start from the session's folder.",
         field="files",
         entry=path,

@@ -80,4 +80,13 @@ def shown_to_person(message: dict[str, Any]) -> str:
         f"  attached: {printable(one['name'])} ({one['bytes']} bytes)"
         for one in message.get("attachments", [])
     ]
-    return "\n".join([header_of(message), *(f"  | {line}" for line in lines), *files])
+    return "\n".join([header_of(message), *(f"  | {line}" for line in lines), *_cut(message), *files])
+
+
+def _cut(message: dict[str, Any]) -> list[str]:
+    """Say of a text that is not shown to its end how much is missing, and how to get it."""
+    if "next_offset" not in message:
+        return []
+    missing = f"{message['characters'] - message['next_offset']} " if "characters" in message else ""
+    how = f"in that session `herd inbox --message {message['message_id']}` shows the whole text"
+    return [f"  [cut: {missing}more characters follow; {how}]"]

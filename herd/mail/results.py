@@ -7,14 +7,15 @@ transaction of its caller.
 """
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from herd.core.errors import RequestIdConflict
+from herd.core.errors import AmbiguousTarget, RequestIdConflict
 from herd.core.limits import DEFAULT_LIMITS, RESULTS_BYTES, RESULTS_KEPT, Limits
 from herd.mail import bodies
+from herd.mail.attachments import NOTHING_SENT
 from herd.mail.bodies import RECEIVED, RESULT
-from herd.mail.parts import Binding, Part, Parts, stored_bytes
+from herd.mail.parts import PREFIX, Binding, Part, Parts, stored_bytes
 from herd.mail.storage import require_room
 
 _ONLY = 0
@@ -42,11 +43,11 @@ def unbind(connection: sqlite3.Connection, sequence: int) -> None:
     connection.execute("DELETE FROM bindings WHERE inbox_sequence = ?", (sequence,))
 
 
-def registered(connection: sqlite3.Connection, canonical: str, data: bytes) -> Binding | None:
+def registered(connection: sqlite3.Connection, canonical: str, agent: str, data: bytes) -> Binding | None:
     """Give what a result was registered as; None where it was not.
 
     Raises:
-        RequestIdConflict: another text was registered as that result.
+        RequestIdConflict: another text was registered as that result, or as another agent's.
     """
     row = connection.execute(
         "SELECT ref, sha256, bytes FROM results WHERE canonical = ?", (canonical,)
@@ -55,6 +56,8 @@ def registered(connection: sqlite3.Connection, canonical: str, data: bytes) -> B
         return None
     if not Part(row[1], row[2]).is_of(data):
         raise RequestIdConflict(f"{canonical} was registered with another text")
+    if row[0].rpartition("#")[0] != PREFIX + agent:
+        raise RequestIdConflict(f"{canonical} was registered as a result of another agent, {row[0]}")
     return Binding(row[0], canonical)
 
 
@@ -68,10 +71,11 @@ def register(
     """Store a result, or give the one that is stored for the same call; the oldest make room.
 
     Raises:
-        RequestIdConflict: another text was registered as that result.
+        RequestIdConflict: another text was registered as that result, or as another agent's.
         QueueFull: the mailbox takes up too much for a new one.
     """
-    known = registered(connection, binding.canonical, data)
+    agent = binding.ref.rpartition("#")[0].removeprefix(PREFIX)
+    known = registered(connection, binding.canonical, agent, data)
     if known is not None:
         return known
     require_room(connection, limits, stored_bytes([len(data)]))
@@ -97,9 +101,37 @@ def find(
             one is not found by its semantic reference. None where the host has none, or for all of them.
 
     Raises:
+        AmbiguousTarget: several results came under it, or what came is another one than this session's own of
+            the same request id; `candidates` are their semantic references.
         RecoveryRequired: its text is damaged where it is stored.
     """
-    return _own(connection, reference, branches) or _received(connection, reference)
+    own = _own(connection, reference, branches)
+    if own is not None and own.binding.ref == reference:
+        return own  # its number was given once in this data root, whatever a peer says of it
+    came = _received(connection, reference)
+    means = {(one.binding, one.part.sha256, one.part.size) for one in came}
+    if own is not None:
+        if any(not Part(sha256, size).is_of(own.data) for _, sha256, size in means):
+            raise _ambiguous(reference, [own.binding, *(one.binding for one in came)])
+        return own
+    if len(means) > 1:
+        raise _ambiguous(reference, [one.binding for one in came])
+    if not came:
+        return None
+    newest = came[0]
+    data = bodies.body(connection, RECEIVED, newest.sequence, newest.number, newest.part)
+    return Result(newest.binding, data)
+
+
+def _ambiguous(reference: str, found: Iterable[Binding]) -> AmbiguousTarget:
+    names = [one.canonical if one.ref == reference else one.ref for one in found]
+    return AmbiguousTarget(
+        f"files: {reference!r} fits several results{NOTHING_SENT}",
+        hint="Attach the one that is meant by its own reference among `candidates`.",
+        candidates=sorted(set(names)),
+        field="files",
+        entry=reference,
+    )
 
 
 def _own(connection: sqlite3.Connection, reference: str, branches: Collection[str] | None) -> Result | None:
@@ -116,22 +148,30 @@ def _own(connection: sqlite3.Connection, reference: str, branches: Collection[st
     return Result(Binding(ref, canonical), data)
 
 
-def _received(connection: sqlite3.Connection, reference: str) -> Result | None:
+class _Came(NamedTuple):
+    """A result that came attached, and where it lies."""
+
+    sequence: int
+    number: int
+    part: Part
+    binding: Binding
+
+
+def _received(connection: sqlite3.Connection, reference: str) -> list[_Came]:
+    """Give every result that came under a reference, the newest first."""
     # Only what the session was given: a message that still waits is evidence of nothing yet.
-    row = connection.execute(
+    rows = connection.execute(
         "SELECT inbox.sequence, inbox.parts, bindings.ref, bindings.canonical, bindings.part FROM bindings"
         " JOIN inbox ON inbox.sequence = bindings.inbox_sequence"
         " WHERE (bindings.ref = ? OR bindings.canonical = ?)"
         " AND (inbox.handovers > 0 OR inbox.state IN ('delivered', 'replied'))"
-        " AND inbox.state <> 'rejected' AND inbox.run IS NULL ORDER BY inbox.sequence DESC LIMIT 1",
+        " AND inbox.state <> 'rejected' AND inbox.run IS NULL ORDER BY inbox.sequence DESC",
         (reference, reference),
-    ).fetchone()
-    if row is None:
-        return None
-    sequence, text, ref, canonical, part = row
-    parts = Parts.read(text) or Parts()
-    data = bodies.body(connection, RECEIVED, sequence, part, parts.numbered[part])
-    return Result(Binding(ref, canonical), data)
+    )
+    return [
+        _Came(sequence, number, (Parts.read(text) or Parts()).numbered[number], Binding(ref, canonical))
+        for sequence, text, ref, canonical, number in rows
+    ]
 
 
 def _make_room(connection: sqlite3.Connection) -> None:

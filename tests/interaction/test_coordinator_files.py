@@ -9,6 +9,7 @@ import pytest
 
 from herd.core.errors import (
     InvalidParams,
+    MessageIdConflict,
     MessageTooLarge,
     RecoveryRequired,
     RequestIdConflict,
@@ -213,6 +214,23 @@ async def test_the_two_limits_are_settings_of_their_own(layout, bob, folder):
     assert len(await bob.incoming()) == 1
 
 
+async def test_a_call_made_again_whose_file_is_gone_does_not_claim_that_nothing_was_sent(pair, folder):
+    alice, bob = pair
+    await written(folder, "a", "hello")
+    sent = await alice.send(bob, "x", files=["a"], call_id="c-1")
+    assert await alice.send(bob, "x", files=["a"], call_id="c-1") == sent
+    await asyncio.to_thread((folder / "a").unlink)
+
+    fault = await refused(alice.send(bob, "x", files=["a"], call_id="c-1"), MessageIdConflict)
+    assert fault.details["message_id"] == sent["message_id"]
+    assert "nothing was sent" not in fault.message
+    assert sent["message_id"] in fault.next_step
+    assert len(await bob.incoming()) == 1
+
+    fault = await refused(alice.send(bob, "x", files=["a"], call_id="c-2"))
+    assert "nothing was sent" in fault.message
+
+
 async def test_no_more_files_than_the_bound(pair, folder):
     alice, bob = pair
     await refused(alice.send(bob, "x", files=["a"] * (ATTACHMENTS + 1)))
@@ -242,6 +260,18 @@ async def test_a_file_is_read_after_its_message_and_found_by_name_or_number(pair
         await refused(bob.read(message_id=sent["message_id"], attachment=name), UnknownTarget)
     await refused(bob.read(attachment="a"))
     assert await bob.whole(sent["message_id"], attachment="1") == "hello"
+
+
+async def test_digits_are_always_the_position_whatever_a_file_is_called(pair, folder):
+    alice, bob = pair
+    for name, text in (("2", "first"), ("1", "second"), ("7", "third")):
+        await written(folder, name, text)
+    sent = await alice.send(bob, "x", files=["2", "1", "7"])
+    await bob.read()
+
+    found = [await bob.whole(sent["message_id"], attachment=number) for number in ("1", "2", "3")]
+    assert found == ["first", "second", "third"]
+    await refused(bob.read(message_id=sent["message_id"], attachment="7"), UnknownTarget)
 
 
 @pytest.mark.requirement("H-files-11")
@@ -409,17 +439,47 @@ async def test_a_text_comes_in_pieces_before_the_send_that_names_them(pair):
     await alice.ask("draft", text="one ")
     assert await alice.ask("draft", text="two ") == {"bytes": 8}
     await alice.send(bob, "three", drafted=True)
-    await alice.send(bob, "alone", drafted=True)
+    fault = await refused(alice.send(bob, "alone", drafted=True))
 
-    assert await bob.texts() == ["one two three", "alone"]
+    assert fault.details["field"] == "drafted"
+    assert await bob.texts() == ["one two three"]
+
+
+async def test_a_text_goes_without_no_piece_of_it_that_was_refused(pair):
+    alice, bob = pair
+    most = DEFAULT_LIMITS.mailbox_payload_bytes
+    for bad, kind in (({"text": "x" * most}, MessageTooLarge), ({"text": ""}, InvalidParams)):
+        await alice.ask("draft", text="front ", first=True)
+        await refused(alice.ask("draft", **bad), kind)
+        await alice.ask("draft", text="middle ")
+        await refused(alice.send(bob, "end", drafted=True))
+        await refused(alice.send(bob, "end", drafted=True))
+    assert await nothing_was_queued(alice)
+
+    await refused(alice.ask("draft", text="x" * (most + 1)), MessageTooLarge)
+    await alice.ask("draft", text="all ", first=True)
+    await alice.send(bob, "again", drafted=True)
+    assert await bob.texts() == ["all again"]
+
+
+async def test_what_was_drafted_is_kept_where_its_send_is_refused_and_dropped_once_it_is_queued(pair):
+    alice, bob = pair
+    await alice.ask("draft", text="front ")
+    await refused(alice.send(bob, "end", drafted=True, files=["missing"]))
+    await refused(alice.send("nobody", "end", drafted=True), UnknownTarget)
+    await refused(alice.send(bob, "", drafted=True))
+    await alice.send(bob, "end", drafted=True)
+
+    assert await bob.texts() == ["front end"]
+    await refused(alice.send(bob, "end", drafted=True))
 
 
 async def test_pieces_that_were_not_used_are_forgotten_and_bounded(pair):
     alice, bob = pair
     await alice.ask("draft", text="stale ")
     await alice.send(bob, "fresh")
-    await alice.send(bob, "next", drafted=True)
-    assert await bob.texts() == ["fresh", "next"]
+    await refused(alice.send(bob, "next", drafted=True))
+    assert await bob.texts() == ["fresh"]
 
     await alice.ask("draft", text="x" * DEFAULT_LIMITS.mailbox_payload_bytes)
     await refused(alice.ask("draft", text="x"), MessageTooLarge)

@@ -126,6 +126,9 @@ def test_a_folder_that_is_none_saves_nothing_and_confirms_nothing(machine: Machi
     assert machine.shell.run("inbox", "--save", str(tmp_path / "missing")).status == 2
     assert alice.request("session.status", message_id=sent["message_id"])["state"] == "accepted"
     assert machine.shell.run("inbox", "--look", "--save", "x").status == 2
+    # It was not even handed over, so it comes as for the first time.
+    (message,) = machine.shell.run("inbox", "--json").json["messages"]
+    assert "again" not in message
 
 
 @pytest.mark.parametrize(
@@ -145,3 +148,32 @@ def test_a_folder_that_is_none_saves_nothing_and_confirms_nothing(machine: Machi
 def test_a_name_is_safe_whatever_its_sender_called_it(name: str, safe: str):
     assert safe_name(name) == safe
     assert len(safe_name("\u6f22" * 255).encode()) <= 200
+
+
+@pytest.mark.parametrize("words", [[], ["--message"], ["--json"]], ids=str)
+def test_a_long_text_is_shown_whole_before_it_is_confirmed(machine: Machine, words: list[str]):
+    alice = machine.session("claude", "alice", name="alice")
+    target = machine.shell.run("whoami", "--json").json["target"]
+    machine.shell.run("send", "alice", "hello")  # so that Alice may answer the terminal
+    alice.request("session.read", wait_ms=10_000)
+    text = LONG[:60_000].replace("\r", "")
+    sent = machine.command_line(machine.host).run("send", target, "--json", stdin=text.encode()).json
+
+    looked = machine.shell.run("inbox", "--look")
+    assert "more characters follow" in looked.text
+    assert sent["message_id"] in looked.text.splitlines()[-1]
+    assert alice.request("session.status", message_id=sent["message_id"])["state"] == "accepted"
+    asleep = machine.shell.run("inbox", "--session", target, "--json")
+    assert [one["text"] for one in asleep.json["messages"]] == [text]
+
+    shown = machine.shell.run("inbox", *words, *([sent["message_id"]] if "--message" in words else []))
+
+    assert shown.status == 0
+    if "--json" in words:
+        assert [one["text"] for one in shown.json["messages"]] == [text]
+        assert "next_offset" not in shown.text
+    else:
+        lines = [line[4:] for line in shown.text.splitlines() if line.startswith("  | ")]
+        assert len(lines) == len(text.split("\n"))
+        assert "characters follow" not in shown.text
+    assert machine.shell.run("inbox", "--json").json["messages"] == []

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from herd.cli.inbox import _confirm, answers
+from herd.cli.whole_texts import whole_texts
+from herd.core.errors import UnknownTarget
 from herd.core.limits import CONFIRM_MESSAGES, READ_WAIT_MS
 
 EMPTY: dict[str, Any] = {"messages": [], "receipts": [], "cursor": "0", "timed_out": True}
@@ -91,7 +93,7 @@ def test_everything_shown_is_confirmed_in_parts_that_one_request_may_name(count:
     mail = Mail()
     shown = [message(number) for number in range(count)]
 
-    _confirm(mail, {**EMPTY, "messages": shown})
+    _confirm(mail, {**EMPTY, "messages": shown}, [one["message_id"] for one in shown])
 
     parts = [params["message_ids"] for _, params in mail.asked]
     assert [one for part in parts for one in part] == [one["message_id"] for one in shown]
@@ -101,6 +103,45 @@ def test_everything_shown_is_confirmed_in_parts_that_one_request_may_name(count:
 def test_receipts_alone_are_confirmed_too():
     mail = Mail()
 
-    _confirm(mail, {**EMPTY, "receipts": [{"message_id": "r"}]})
+    _confirm(mail, {**EMPTY, "receipts": [{"message_id": "r"}]}, [])
 
     assert [params["message_ids"] for _, params in mail.asked] == [[]]
+
+
+class Paged:
+    """Serves one long text in pages; a page may be missing."""
+
+    def __init__(self, text: str, page: int, *, missing_from: int | None = None) -> None:
+        self.text, self.page, self.missing_from = text, page, missing_from
+
+    def shown(self, offset: int) -> dict[str, Any]:
+        end = offset + self.page
+        more = {"next_offset": end} if end < len(self.text) else {}
+        return {"message_id": "long", "from": {"target": "t"}, "text": self.text[offset:end], **more}
+
+    def __call__(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        assert (method, params["message_id"]) == ("session.read", "long")
+        if self.missing_from is not None and params["offset"] >= self.missing_from:
+            raise UnknownTarget("no such message")
+        other = {"message_id": "long", "from": {"target": "other"}, "text": "not of this text"}
+        return {**EMPTY, "messages": [other, self.shown(params["offset"])]}
+
+
+def test_a_long_text_is_put_together_page_by_page():
+    mail = Paged("abcdefghij", 3)
+
+    answer, whole = whole_texts(mail, {**EMPTY, "messages": [message(1) | {"text": "x"}, mail.shown(0)]})
+
+    assert [one["text"] for one in answer["messages"]] == ["x", "abcdefghij"]
+    assert not any("next_offset" in one for one in answer["messages"])
+    assert whole == ["m1", "long"]
+
+
+def test_a_text_that_cannot_be_read_to_its_end_is_marked_and_not_among_the_whole(capsys):
+    mail = Paged("abcdefghij", 3, missing_from=6)
+
+    answer, whole = whole_texts(mail, {**EMPTY, "messages": [mail.shown(0), message(1) | {"text": "x"}]})
+
+    assert (answer["messages"][0]["text"], answer["messages"][0]["next_offset"]) == ("abcdef", 6)
+    assert whole == ["m1"]
+    assert "cannot be read on" in capsys.readouterr().err

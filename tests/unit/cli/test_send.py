@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from herd.cli.main import build_parser
 from herd.cli.send import addressed, carried, lifetime_ms
 from herd.core.errors import EligibilityDenied, InvalidParams, InvalidRpc, MessageIdConflict
 from herd.core.limits import DEFAULT_LIMITS
@@ -56,8 +57,15 @@ def test_a_late_refusal_is_the_refusal(outcome: str | None, refusal: type[Except
 
 @pytest.mark.requirement("A-limits-11")
 def test_a_lifetime_without_a_number_is_the_usual_one():
-    assert lifetime_ms("", DEFAULT_LIMITS) == 600_000
-    assert lifetime_ms("", DEFAULT_LIMITS._replace(expiry_ms=7)) == 7
+    typed = build_parser("send").parse_args(["send", "bob", "x", "--expires-in"]).expires_in
+    assert lifetime_ms(typed, DEFAULT_LIMITS) == 600_000
+    assert lifetime_ms(typed, DEFAULT_LIMITS._replace(expiry_ms=7)) == 7
+
+
+def test_an_empty_lifetime_is_none():
+    typed = build_parser("send").parse_args(["send", "bob", "x", "--expires-in="]).expires_in
+    with pytest.raises(InvalidParams, match="--expires-in"):
+        lifetime_ms(typed, DEFAULT_LIMITS)
 
 
 @pytest.mark.requirement("A-limits-12")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from herd.core.errors import RecoveryRequired, RequestIdConflict
+from herd.core.errors import AmbiguousTarget, RecoveryRequired, RequestIdConflict
 from herd.core.limits import RESULTS_BYTES, RESULTS_KEPT
 from herd.mail import inbox, results
 from herd.mail.parts import Binding, Bodies, Part, Parts
@@ -22,10 +22,15 @@ def connection() -> Iterator[sqlite3.Connection]:
         yield one
 
 
-def accepted(connection: sqlite3.Connection, text: bytes = b"found", binding: Binding = ONE) -> None:
+def accepted(
+    connection: sqlite3.Connection,
+    text: bytes = b"found",
+    binding: Binding = ONE,
+    message_id: str = "m-1",
+) -> None:
     """Let a message come with an attached result."""
     parts = Parts(None, (Part.of(text, binding.ref),), (binding,))
-    message = envelope(**parts.shape())
+    message = envelope(message_id, **parts.shape())
     inbox.accept(connection, message, sender(), admission(), Bodies(parts, {1: text}))
 
 
@@ -77,7 +82,52 @@ def test_the_same_call_keeps_its_reference_and_no_other_text_gets_it(connection)
     assert results.register(connection, again, None, b"found") == ONE
     with pytest.raises(RequestIdConflict):
         results.register(connection, again, None, b"other")
-    assert results.registered(connection, "result:call-2", b"found") is None
+    assert results.registered(connection, "result:call-2", "builder", b"found") is None
+
+
+def test_the_same_call_is_no_result_of_another_agent(connection):
+    results.register(connection, ONE, None, b"found")
+
+    for other in ("result:build#2", "result:builder2#3", "result:b#1"):
+        with pytest.raises(RequestIdConflict):
+            results.register(connection, Binding(other, ONE.canonical), None, b"found")
+
+
+def test_a_request_id_that_fits_several_results_that_came_is_ambiguous(connection):
+    accepted(connection)
+    accepted(connection, b"else", Binding("result:tester#7", ONE.canonical), "m-2")
+    inbox.count_handovers(connection, [1], 5)
+    assert results.find(connection, ONE.canonical) == Result(ONE, b"found")  # the other one still waits
+    inbox.count_handovers(connection, [2], 5)
+
+    with pytest.raises(AmbiguousTarget) as caught:
+        results.find(connection, ONE.canonical)
+    assert caught.value.details["candidates"] == ["result:builder#1", "result:tester#7"]
+    assert results.find(connection, ONE.ref) == Result(ONE, b"found")
+    assert results.find(connection, "result:tester#7") is not None
+
+
+def test_a_result_that_came_twice_is_one_result(connection):
+    accepted(connection)
+    accepted(connection, message_id="m-2")
+    inbox.count_handovers(connection, [1, 2], 5)
+
+    assert [results.find(connection, reference) for reference in ONE] == [Result(ONE, b"found")] * 2
+
+
+@pytest.mark.parametrize(("text", "fits"), [(b"found", True), (b"else", False)])
+def test_an_own_request_id_is_ambiguous_where_another_content_came_under_it(connection, text, fits):
+    results.register(connection, ONE, None, b"found")
+    accepted(connection, text, Binding("result:tester#7", ONE.canonical))
+    inbox.count_handovers(connection, [1], 5)
+
+    assert results.find(connection, ONE.ref) == Result(ONE, b"found")
+    if fits:
+        assert results.find(connection, ONE.canonical) == Result(ONE, b"found")
+        return
+    with pytest.raises(AmbiguousTarget) as caught:
+        results.find(connection, ONE.canonical)
+    assert caught.value.details["candidates"] == ["result:builder#1", "result:tester#7"]
 
 
 def test_the_oldest_results_make_room_by_count_and_by_size(connection):
