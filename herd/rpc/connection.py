@@ -153,7 +153,7 @@ class Connection:
         try:
             self._send(messages.notification(method, params))
         except QueueFull:
-            await self._put(encode(messages.notification(method, params), self._frame_bytes))
+            await self._put(encode(messages.notification(method, params), self._sent_bytes))
 
     async def _put(self, frame: bytes) -> None:
         putting = asyncio.ensure_future(self._outgoing.put(frame))
