@@ -595,6 +595,8 @@ def test_the_statuses_of_all_codes_are_those_of_the_table():
             (
                 "PEER_OFFLINE",
                 "TARGET_ENDED",
+                "BODY_MISSING",
+                "MESSAGE_EXPIRED",
                 "DELIVERY_UNKNOWN",
                 "CONTROLLER_UNAVAILABLE",
                 "AUTHENTICATION_FAILED",

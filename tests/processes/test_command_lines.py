@@ -290,7 +290,7 @@ def test_a_text_arrives_byte_for_byte_in_every_locale(machine: Machine, way, env
     assert shown.stderr == ""
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [given_on_standard_input, given_by_a_dash])
 def test_a_text_of_just_the_bound_fits_and_one_more_byte_does_not(machine: Machine, way):
     alice = machine.session("claude", "alice", name="alice")
 

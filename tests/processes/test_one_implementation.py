@@ -23,9 +23,15 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...], str]] = [
     ),
     (
         "message_peer",
-        {"target": "BOB", "message": "x" * (DEFAULT_LIMITS.message_bytes * 20)},
-        ("send", "BOB", "x" * (DEFAULT_LIMITS.message_bytes * 20)),
-        "MESSAGE_TOO_LARGE",
+        {"target": "BOB", "message": "x", "files": ["/no/such/file"]},
+        ("send", "BOB", "x", "--file", "/no/such/file"),
+        "INVALID_PARAMS",
+    ),
+    (
+        "message_peer",
+        {"target": "BOB", "message": "x", "expires_in_ms": DEFAULT_LIMITS.max_expiry_ms + 1},
+        ("send", "BOB", "x", f"--expires-in={DEFAULT_LIMITS.max_expiry_ms + 1}"),
+        "INVALID_PARAMS",
     ),
     (
         "message_peer",

@@ -68,6 +68,9 @@ def test_an_extension_is_refused_whatever_it_asks(off: Machine):
         "session.cancel": {"message_id": "m-1"},
         "session.release": {"message_ids": []},
         "session.purge": {"message_id": "m-1"},
+        "session.bind_run": {"run_id": "a run"},
+        "session.end_run": {"run": "peer-" + "0" * 32},
+        "session.result": {"agent": "researcher", "text": "found"},
     }
     asked = [
         name for name in METHODS if name not in {"session.authenticate", "session.tool", "session.tools"}
