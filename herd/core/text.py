@@ -90,7 +90,8 @@ def _shown(text: str, kept: str) -> str:
 
 def _is_harmless(one: str, before: str, after: str) -> bool:
     if one in _JOINERS:
-        return _is_emoji(before) and _is_emoji(after)
+        # What chooses a look has nothing before it here, so it goes, and the joiner would join nothing.
+        return _is_emoji(before) and _is_emoji(after) and after not in _VARIATIONS
     if one in _VARIATIONS:
         # One chooses how the character before it looks; a row of them carries hidden bytes.
         return before not in _NO_BASE

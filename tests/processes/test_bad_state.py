@@ -543,7 +543,7 @@ def test_each_exit_status_is_the_one_of_its_kind(machine: Machine):
     with machine.visited(SessionName("codex", "asleep")):
         assert machine.shell.run("inbox", "--session", asleep).status == 5
     assert machine.inside.run("inbox", "--session", target).status == 6
-    assert machine.shell.run("send", "alice", "x" * 7_001).status == 7
+    assert machine.shell.run("send", "alice", stdin=b"x" * 131_073).status == 7
     assert machine.cron.run("session", "--host", "pi", "--session", "p").status == 9
     (newer / "session.json").write_text("{", encoding="utf-8")
     assert machine.cron.run("session", "--host", "pi", "--session", "p").status == 8

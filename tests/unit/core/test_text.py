@@ -57,6 +57,9 @@ class TestPrintable:
         assert limit is None or len(shown) <= limit
         shown.encode("utf-8")
 
+    def test_a_joiner_in_front_of_what_is_no_character_goes_with_it(self):
+        assert printable("\U0001f000\u200c\ufe00") == "\U0001f000\ufffd\ufffd"
+
     @given(anything | hostile, st.none() | st.integers(0, 120))
     def test_doing_it_twice_changes_nothing_more(self, text, limit):
         assert printable(printable(text, limit), limit) == printable(text, limit)
