@@ -38,7 +38,7 @@ from roles.eligibility import OrdinaryLeads
 from roles.model import Party
 from tests.fakes.bounds import UNHURRIED
 
-_AT_ONCE = 4
+VISITED_AT_ONCE = 4
 """Messages that a visitor hands in at once, at most."""
 
 _WAITS_AT_MOST = 20
@@ -216,7 +216,7 @@ async def _visited(
     )
     while True:
         try:
-            numbers = range(number, number + 1 + number % _AT_ONCE)
+            numbers = range(number, number + 1 + number % VISITED_AT_ONCE)
             to = target_of("lead", session.key)
             taken = await reach.accept_together([_numbered(sender.target, to, visitor, n) for n in numbers])
             number = _told(channel, number, len(taken.receipts))
