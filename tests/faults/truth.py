@@ -69,18 +69,31 @@ def look(layout: Layout, session: SessionName) -> Mail:
     """Read a session's mailbox, whether a process has it open, left it behind, or never made it.
 
     The file and its log are copied. Where no coordinator has them open, nobody visits them meanwhile; one
-    that has folds the log into the file only at its orderly end and after a thousand transactions, and then
-    no test looks.
+    that has may fold the log into the file between the two copies, and then they are made again.
     """
     path = layout.mailbox(session.key)
     with _kept_from_visitors(layout, session.key), tempfile.TemporaryDirectory(prefix="look-") as place:
         if not os.path.exists(path):
             return NOTHING
         copy = os.path.join(place, "mailbox")
-        shutil.copyfile(path, copy)
-        if os.path.exists(path + "-wal"):
-            shutil.copyfile(path + "-wal", copy + "-wal")
-        return read(copy)
+        while True:
+            before = _fold(path)
+            shutil.copyfile(path, copy)
+            if os.path.exists(path + "-wal"):
+                shutil.copyfile(path + "-wal", copy + "-wal")
+            if _fold(path) == before:
+                return read(copy)
+
+
+def _fold(path: str) -> tuple[int, int, bytes]:
+    """Tell one fold of a log from the next: it writes to the file, and the log begins with other salts."""
+    found = os.stat(path)
+    try:
+        with open(path + "-wal", "rb") as log:
+            header = log.read(32)
+    except FileNotFoundError:
+        header = b""
+    return found.st_mtime_ns, found.st_size, header
 
 
 @contextmanager
