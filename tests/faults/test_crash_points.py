@@ -37,7 +37,7 @@ Tell = Callable[[Story], Awaitable[None]]
 AT_ONCE = Way(curious=True, late=False, forgetful=False)
 LATE = Way(curious=False, late=True, forgetful=True)
 SIDES = ("alice", "bob")
-PASSINGS = (1, 2, 3)
+PASSINGS = (1, 2)
 PERSISTS = (OUTBOX_BEFORE, INBOX_BEFORE, RECEIPT_BEFORE, HANDOVER_BEFORE, EVIDENCE_BEFORE, OFFER_AFTER)
 """The step behind which each kind of row is committed next."""
 SEVERAL = (SEVERAL_SENT_BEFORE, SEVERAL_SENT_AFTER, SEVERAL_TAKEN_BEFORE, SEVERAL_TAKEN_AFTER)
