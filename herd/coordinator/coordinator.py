@@ -32,7 +32,8 @@ from herd.mail import inbox, outbox
 from herd.mail.counter import next_cursor
 from herd.mail.inbox import Incoming
 from herd.mail.outbox import Outgoing
-from herd.mail.receipts import EXPIRED, PENDING, REJECTED
+from herd.mail.receipts import EXPIRED, PENDING, REJECTED, Receipt
+from herd.mail.retention import is_resolved
 from herd.mail.routes import Progress
 from herd.presence.entries import undrained_minutes
 from herd.presence.session_file import SessionFile
@@ -259,7 +260,7 @@ class Coordinator(Joined):
             self.undrained.handed()  # it looks again what waits
             self.attention.fewer()
         self.journal.happened()
-        self._changed()
+        self._changed(row.receipt)
 
     def progressed(self, progress: Progress) -> None:
         """See `Joined.progressed`."""
@@ -278,7 +279,7 @@ class Coordinator(Joined):
             self.owing.due(row.recipient_key)  # what it answers may have become replied
         self.journal.happened()
         self._speaker(row).delivery.arrived()
-        self._changed()
+        self._changed(row.receipt)
 
     def learnt(self, row: Outgoing) -> None:
         """See `Joined.learnt`."""
@@ -339,9 +340,10 @@ class Coordinator(Joined):
                 self.keeping.look()
                 self.expiring.look()
 
-    def _changed(self) -> None:
+    def _changed(self, receipt: Receipt) -> None:
         self.records.changed()
-        self.keeping.look()
+        if is_resolved(receipt):  # a message that has only been accepted gives a sweep nothing to do
+            self.keeping.look()
 
     async def _moved(self, endpoint: str) -> None:
         assert self._presenting is not None, "start() came first"

@@ -13,7 +13,7 @@ from herd.core.moments import Moment
 from herd.mail import bodies, events, inbox, results
 from herd.mail.bodies import RECEIVED, SENT
 from herd.mail.inbox import Incoming
-from herd.mail.receipts import ACCEPTED
+from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, REJECTED, REPLIED, Receipt
 
 PURGED = "PURGED"
 """The outcome of a message that a person removed from its recipient's mailbox before it was delivered."""
@@ -22,9 +22,16 @@ TABLES = {"inbox": "sequence", "outbox": "position"}
 
 _BODIES = {"inbox": RECEIVED, "outbox": SENT}
 
+_FINAL = frozenset({DELIVERED, REPLIED, REJECTED, EXPIRED})
+
 _RESOLVED = (
     "(state IN ('delivered', 'replied', 'rejected', 'expired') OR state = 'accepted' AND outcome IS NOT NULL)"
 )
+
+
+def is_resolved(receipt: Receipt) -> bool:
+    """Tell whether nothing more is owed of a message, so that its retention begins."""
+    return receipt.state in _FINAL or (receipt.state == ACCEPTED and receipt.outcome is not None)
 
 
 def note_resolved(connection: sqlite3.Connection, now: Moment) -> None:
