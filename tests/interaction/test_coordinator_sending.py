@@ -745,9 +745,13 @@ async def test_a_socket_that_does_not_prove_the_record_gets_no_message(layout, a
         else:
             sending.cancel()
             (row,) = await alice.outgoing()
-            assert (await alice.ask("status", message_id=row.message_id))[
-                "outcome"
-            ] == "AUTHENTICATION_FAILED"
+
+            async def told():
+                # The connection ends before what that means is written down.
+                status = await alice.ask("status", message_id=row.message_id)
+                return status["outcome"] == "AUTHENTICATION_FAILED"
+
+            await until_async(told)
 
 
 @pytest.mark.requirement("A-limits-09", "A-endpoint-10")
