@@ -1,6 +1,6 @@
 """What all assignment records of a user prove together: which session holds which work, or what is lacking.
 
-These are values. Reading the records is `assignments.scan`'s matter, judging by them is `roles.eligibility`'s.
+These are values. `assignments.scan` reads the records, and `roles.eligibility` judges by what they prove.
 """
 
 from collections.abc import Mapping
