@@ -77,6 +77,7 @@ def _handed_over(home: Path) -> Iterator[Finding]:
     taken, missing = [], 0
     with HerdSession(home, "codex", "other", name="other") as other, FakeClaude(home) as claude:
         other.ready()
+        claude.program = hook.__file__
         claude.says("s-1")
         with claude.server() as server:
             server.open()

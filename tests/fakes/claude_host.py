@@ -19,8 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from herd.hosts.claude import guard, hook
+from herd.hosts.claude import guard
 from tests.fakes.herd_session import environment
+from tests.fakes.patient_hook import patient_hook
 from tests.fakes.real_hosts import program
 
 WAIT_S = 20.0
@@ -70,7 +71,7 @@ class ClaudeFolder:
     def hooks(self) -> dict[str, Any]:
         """Give our hooks as Claude Code's settings have them."""
         commands = {
-            event: guard.hook_command(event, f"{self.home}/*/hooks", sys.executable, hook.__file__)
+            event: guard.hook_command(event, f"{self.home}/*/hooks", sys.executable, patient_hook())
             for event in guard.EVENTS
         }
         return {

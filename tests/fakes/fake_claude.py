@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from herd.core.processes import start_token
-from herd.hosts.claude import guard, hook
+from herd.hosts.claude import guard
 from tests.fakes.herd_mcp import HerdMcp
+from tests.fakes.patient_hook import patient_hook
 
 WAIT_S = 20.0
 TOKEN = "token of the inbox"
@@ -37,6 +38,8 @@ class FakeClaude:
         self.session_id = ""
         self.pushed: queue.Queue[list[dict[str, Any]]] = queue.Queue()
         """What came into the inbox, one list of frames a connection."""
+        self.program = patient_hook()
+        """The hook's program; a test that is about the hook's own time puts the hook itself here."""
         self.took_s = 0.0
         """Seconds that the last hook took."""
         self._sessions = home / ".claude" / "sessions"
@@ -84,7 +87,7 @@ class FakeClaude:
         """Run the hook of an event to its end, and give what it printed; None where it printed nothing."""
         session_id = session_id or self.session_id
         command = guard.hook_command(
-            event, f"{self.home}/*/hooks", os.path.realpath(sys.executable), hook.__file__
+            event, f"{self.home}/*/hooks", os.path.realpath(sys.executable), self.program
         )
         told = {"session_id": session_id, "cwd": str(self.home), "hook_event_name": event, **fields}
         began = time.monotonic()

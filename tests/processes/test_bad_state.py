@@ -458,7 +458,7 @@ def test_a_damaged_mailbox_of_the_terminal_gives_its_mail_to_no_other_session(ma
     assert machine.shell.run("inbox", "--as", "other").text == "nothing new\n"
     assert machine.shell.run("peers").status == 0
     assert file.read_bytes() == before
-    assert len(alice.request("session.read")["messages"]) == 1
+    assert len(alice.request("session.read", wait_ms=20_000)["messages"]) == 1
 
 
 def test_a_mailbox_of_a_newer_version_is_left_alone_and_not_called_damaged(machine: Machine):

@@ -84,7 +84,7 @@ def test_the_messages_of_a_run_are_carried_out_by_its_parents_coordinator(home, 
         run = run_of(bob)
         before = files_of(home)
         sent = bob.request("session.send", run=run, target=target, message="from the run")
-        [message] = alice.request("session.read")["messages"]
+        [message] = alice.request("session.read", wait_ms=20_000)["messages"]
 
         assert message["from"] == {
             "target": run,

@@ -120,7 +120,7 @@ def test_it_changes_no_status_and_starts_nothing(machine: Machine):
 
     assert os.listdir(machine.layout.peers) == []
     assert machine.shell.run("status", sent, "--json").json["state"] == "accepted"
-    [message] = machine.session("claude", "alice").request("session.read")["messages"]
+    [message] = machine.session("claude", "alice").request("session.read", wait_ms=20_000)["messages"]
     assert "again" not in message
 
 

@@ -66,5 +66,5 @@ def test_a_stored_record_that_does_not_parse_is_shown_as_unreadable_and_hides_no
     assert shown["unreadable"] == [first]
     assert [one["message_id"] for one in shown["messages"]] == [second]
     # It keeps nobody from what came behind it, and stays.
-    assert [one["text"] for one in running.request("session.read")["messages"]] == ["two"]
+    assert [one["text"] for one in running.request("session.read", wait_ms=20_000)["messages"]] == ["two"]
     assert machine.inside.run("inbox", "--look", "--json").json["unreadable"] == [first]

@@ -46,7 +46,7 @@ def instance_of(machine: Machine) -> str:
 def test_recover_shows_what_a_killed_instance_left_and_alters_nothing(machine: Machine):
     bob, _, message = bob_with_mail(machine)
     former = instance_of(machine)
-    [given] = bob.request("session.read")["messages"]
+    [given] = bob.request("session.read", wait_ms=20_000)["messages"]
     bob.kill()
     bob = machine.session("pi", "bob")
     later = machine.shell.run("send", bob.request("session.whoami")["target"], "to this one", "--json")
@@ -61,7 +61,7 @@ def test_recover_shows_what_a_killed_instance_left_and_alters_nothing(machine: M
     assert not {"evidence", "seen_at"} & set(left)
     assert SECRET not in json.dumps(shown)
     assert message in machine.inside.run("recover").text
-    again = bob.request("session.read")["messages"]
+    again = bob.request("session.read", wait_ms=20_000)["messages"]
     assert [one["message_id"] for one in again] == [given["message_id"], later.json["message_id"]]
     assert again[0]["again"] is True, "the next instance goes on with it as if nobody had looked"
 
@@ -131,7 +131,7 @@ def test_the_log_follows_until_it_is_interrupted(machine: Machine):
     bob, target, message = bob_with_mail(machine)
     with machine.inside.start("log", "--follow", "--json") as following:
         until_shown(following, 1)
-        [given] = bob.request("session.read")["messages"]
+        [given] = bob.request("session.read", wait_ms=20_000)["messages"]
         until_shown(following, 2)
         bob.request("session.confirm", message_ids=[given["message_id"]], evidence="a test")
         until_shown(following, 3)
@@ -229,7 +229,7 @@ def test_texts_lie_in_the_files_that_the_page_names_and_are_deleted_as_it_says(m
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
     named = {cells[1].strip(" `").replace("KEY", "*") for cells in rows if "**" in cells[4]}
     bob, _, message = bob_with_mail(machine)
-    [given] = bob.request("session.read")["messages"]
+    [given] = bob.request("session.read", wait_ms=20_000)["messages"]
     assert files_with_text(machine) == named
     bob.request("session.confirm", message_ids=[given["message_id"]], evidence="a test")
     bob.end()

@@ -41,7 +41,7 @@ def test_a_person_looks_says_yes_and_then_the_session_has_it(reviewing: Machine)
     assert shown.status == 0
     assert "the text of it" in shown.text
     assert "1 held back until now: let through" in shown.text
-    [message] = alice.request("session.read")["messages"]
+    [message] = alice.request("session.read", wait_ms=20_000)["messages"]
     assert message["text"] == "the text of it"
 
 

@@ -58,7 +58,7 @@ def test_scenario_7_worktrees_at_repository_two_projects_at_machine_and_data_roo
     assert names(one) == names(one, scope="machine") == {"linked", "clone"}
     assert names(clone) == {"one", "linked"}
     clone.send(clone.until_listed("one"), "from another project")
-    assert [message["text"] for message in one.request("session.read")["messages"]] == [
+    assert [message["text"] for message in one.request("session.read", wait_ms=20_000)["messages"]] == [
         "from another project"
     ]
 
@@ -269,7 +269,8 @@ def test_a_server_offers_the_tools_of_the_sessions_capabilities_and_refuses_the_
             assert result["structuredContent"]["code"] == "CAPABILITY_DENIED"
         for tool in offered - denied.keys() - {"list_peers"}:
             one.call(tool, **arguments[tool])
-        told = [message["text"] for message in other.request("session.read")["messages"]]
+        waited = {"wait_ms": 20_000} if SEND in held else {}
+        told = [message["text"] for message in other.request("session.read", **waited)["messages"]]
         assert told == ["hello"] * (SEND in held)
 
 

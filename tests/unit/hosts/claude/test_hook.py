@@ -15,8 +15,8 @@ import pytest
 
 from herd.core.limits import HOOK_INPUT_BYTES
 from herd.hosts.claude import hook, wire
+from tests.fakes.patient_hook import GIVES_UP_S, patient_hook
 
-GIVES_UP_S = 0.2
 STARTS_S = 3.0
 """Seconds within which a process starts on busy cores, besides what it does."""
 
@@ -69,15 +69,6 @@ def serve(home: Path) -> Iterator[Callable[..., Served]]:
         server.close()
 
 
-def patient(folder: Path) -> str:
-    """Give the hook with all the time of a busy machine, for what is not about its time."""
-    source = Path(hook.__file__).read_text(encoding="utf-8")
-    assert source.count(f"_SECONDS = {GIVES_UP_S}\n") == 1
-    program = folder / "patient_hook.py"
-    program.write_text(source.replace(f"_SECONDS = {GIVES_UP_S}\n", "_SECONDS = 20.0\n"), encoding="utf-8")
-    return str(program)
-
-
 def run(
     flag: Path, told: bytes = b"{}", event: str = "Stop", program: str = hook.__file__, **more
 ) -> subprocess.CompletedProcess[bytes]:
@@ -115,7 +106,7 @@ def test_what_the_host_tells_comes_whole_and_the_answer_is_printed_before_it_is_
 
     server = serve(answer)
 
-    ended = run(server.flag, told, program=patient(server.path.parent))
+    ended = run(server.flag, told, program=patient_hook())
     server.thread.join(10)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, shown, b"")
@@ -135,7 +126,7 @@ def test_a_flag_behind_which_nobody_listens_leads_on_to_the_next(serve, home: Pa
     if stale is not None:
         first.write_text(stale)
 
-    words = [PYTHON, "-I", "-S", patient(home), str(first), str(server.flag), "Stop"]
+    words = [PYTHON, "-I", "-S", patient_hook(), str(first), str(server.flag), "Stop"]
     ended = subprocess.run(words, input=b"{}", capture_output=True, check=False, env={})
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"shown", b"")
@@ -150,7 +141,7 @@ def test_of_a_longer_input_the_beginning_comes_marked_as_cut(serve):
 
     server = serve(answer)
 
-    run(server.flag, told, program=patient(server.path.parent))
+    run(server.flag, told, program=patient_hook())
     server.thread.join(10)
 
     assert server.came == expected(told[:HOOK_INPUT_BYTES], cut=True)
