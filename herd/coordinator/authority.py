@@ -146,6 +146,10 @@ class Authority:
         require(self.judge.verdict(sender, target))
         require_mutual(sender.extent, target.extent)
 
+    def close(self) -> None:
+        """Let go of the lock's files; nothing is judged behind it."""
+        self._lock.close()
+
     @contextmanager
     def _wanting(self) -> Iterator[None]:
         try:

@@ -129,6 +129,7 @@ class Coordinator(Joined):
         await self.tasks.cancel()
         self.waiting.end()  # what ran until now may have begun to wait
         await self.mailbox.close()
+        self.authority.close()
         if self._presenting is not None:
             self._presenting.remove()
 

@@ -10,13 +10,14 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from fcntl import LOCK_EX, LOCK_SH
+from fcntl import LOCK_EX
 from types import TracebackType
 from typing import Self, TypeVar
 
 from herd.core.errors import LockTimeout, RecoveryRequired
 from herd.core.limits import AUTHORITY_WAIT_S
 from herd.core.lock_files import LockFile
+from herd.core.shared_lock import Hold, SharedLock
 
 _PAUSE_FIRST_S = 0.0002
 _PAUSE_GREATEST_S = 0.005
@@ -26,7 +27,7 @@ _Got = TypeVar("_Got")
 
 
 class AuthorityHold:
-    """One hold of the authority lock, on open files of its own.
+    """One hold of the authority lock; alone, on open files of its own.
 
     Attributes:
         exclusive: Whether it is held alone, so that authority may be changed under it.
@@ -35,14 +36,14 @@ class AuthorityHold:
     children do not hold it.
     """
 
-    def __init__(self, *files: LockFile, exclusive: bool) -> None:
+    def __init__(self, *parts: LockFile | Hold, exclusive: bool) -> None:
         self.exclusive = exclusive
-        self._files = files
+        self._parts = parts
 
     def release(self) -> None:
         """End the hold; again, or in a forked child: nothing."""
-        for file in self._files:
-            file.close()
+        for part in self._parts:
+            part.close()
 
     def __enter__(self) -> Self:
         return self
@@ -54,7 +55,7 @@ class AuthorityHold:
 
     def __del__(self) -> None:
         # A hold that is dropped would keep every change out until this process ends.
-        if any(file.number >= 0 for file in self._files):
+        if any(part.held for part in self._parts):
             self.release()
             warnings.warn(
                 "a hold of the authority lock was dropped, not released", ResourceWarning, stacklevel=2
@@ -64,7 +65,8 @@ class AuthorityHold:
 class AuthorityLock:
     """The authority lock; one object may be used from every thread, each hold stands for itself.
 
-    A hold does not nest: who holds the lock in any way and asks for it alone waits for itself.
+    A hold does not nest: who holds the lock in any way and asks for it alone waits for itself. The files of
+    shared holds stay open until this object and the last hold are gone, or until `close`.
 
     Args:
         lock: Path of the lock file.
@@ -76,6 +78,7 @@ class AuthorityLock:
         self._lock = lock
         self._gate = gate
         self._generation = generation
+        self._shared: SharedLock | None = None
 
     def try_shared(self) -> AuthorityHold | None:
         """Hold the lock shared, or give None where that would wait; for the event loop too.
@@ -84,18 +87,18 @@ class AuthorityLock:
             UnsafeEndpoint: a file of the lock is not ours alone.
             SystemWant: the disk or the kernel is in want of something.
         """
-        # Both are opened first: the less a reader does inside the gate, the sooner a writer finds it empty.
-        with LockFile(self._gate, write=True) as gate:
-            lock = LockFile(self._lock, write=True)
-            try:
-                taken = gate.take(LOCK_SH) and lock.take(LOCK_SH)
-            except BaseException:
-                lock.close()
-                raise
-        if taken:
-            return AuthorityHold(lock, exclusive=False)
-        lock.close()
-        return None
+        shared = self._shared
+        if shared is None or not shared.stands():
+            # Those that hold an older one keep it open.
+            shared = self._shared = SharedLock(self._lock, self._gate)
+        hold = shared.take()
+        return AuthorityHold(hold, exclusive=False) if hold is not None else None
+
+    def close(self) -> None:
+        """Close the files of shared holds, which must have ended; the lock can be used again all the same."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.close()
 
     def shared(self, wait_s: float = AUTHORITY_WAIT_S) -> AuthorityHold:
         """Hold the lock shared, for a verdict and its commit; blocks, so call it in a thread.

@@ -48,7 +48,10 @@ def check_lock_file(number: int, path: str) -> os.stat_result:
     Raises:
         UnsafeEndpoint: it may not; the message names the path and what is wrong.
     """
-    status = os.fstat(number)
+    return _checked(os.fstat(number), path)
+
+
+def _checked(status: os.stat_result, path: str) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         raise UnsafeEndpoint(f"{path} is no regular file")
     if status.st_uid != os.geteuid():
@@ -73,7 +76,7 @@ class LockFile:
     *Resource handling*: use it as a context manager, or call `close`.
     """
 
-    __slots__ = ("number", "path", "taken")
+    __slots__ = ("_identity", "number", "path", "taken")
 
     def __init__(self, path: str, *, write: bool) -> None:
         self.path = path
@@ -82,10 +85,31 @@ class LockFile:
             self.number = _opened(path, write=write)
             _open_files.add(self)
         try:
-            check_lock_file(self.number, path)
+            status = check_lock_file(self.number, path)
         except BaseException:
             self.close()
             raise
+        self._identity = status.st_dev, status.st_ino
+
+    @property
+    def held(self) -> bool:
+        """Whether it is open in this process: a forked child has it closed."""
+        return self.number >= 0
+
+    def stands(self) -> bool:
+        """Tell whether it is open and still the file at its path, by one stat.
+
+        Raises:
+            UnsafeEndpoint: it is, and it is not ours alone any more.
+        """
+        try:
+            status = os.lstat(self.path)
+        except OSError:
+            return False  # whoever opens it anew is told why
+        if not self.held or (status.st_dev, status.st_ino) != self._identity:
+            return False
+        _checked(status, self.path)
+        return True
 
     def take(self, operation: int) -> bool:
         """Take the lock now, `LOCK_SH` or `LOCK_EX` of fcntl; False where somebody's stands against it."""

@@ -230,6 +230,7 @@ def test_the_authority_lock_refuses_unsafe_files_and_keeps_nothing_locked(unsafe
         with pytest.raises(UnsafeEndpoint, match=r"a\.lock"):
             lock.generation()
         lock.shared(0).release()
+        lock.close()
     assert open_files() == files
 
 
@@ -451,6 +452,7 @@ def test_a_reader_waits_for_a_change_and_then_gets_in(authority):
 
 
 def test_a_writer_that_gave_up_leaves_the_gate_open_and_counts_nothing(authority):
+    authority.shared(0).release()
     files = open_files()
     with authority.shared(0):
         with pytest.raises(LockTimeout) as refused:
@@ -487,10 +489,71 @@ def test_a_damaged_generation_is_reported_and_kept_and_the_lock_is_free_again(au
     authority.shared(0).release()
 
 
-def test_a_hold_that_is_dropped_is_reported_and_ended(authority):
-    hold = authority.exclusive(0)
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_a_hold_that_is_dropped_is_reported_and_ended(authority, kind):
+    hold = getattr(authority, kind)(0)
     with pytest.warns(ResourceWarning, match="dropped"):
         del hold
+    authority.exclusive(0).release()
+
+
+def test_shared_holds_stand_on_the_same_two_files_and_close_or_the_end_of_all_closes_them(authority):
+    before = open_files()
+    holds = [authority.shared(0) for _ in range(5)]
+    assert len(open_files() - before) == 2
+    for hold in holds:
+        hold.release()
+    assert len(open_files() - before) == 2, "the next one opens none"
+    authority.close()
+    assert open_files() == before
+    with authority.shared(0):
+        assert len(open_files() - before) == 2
+    del authority._shared
+    assert open_files() == before
+
+
+@pytest.mark.parametrize("which", ["lock", "gate"])
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_is_not_at_its_path_any_more_is_not_what_the_next_hold_stands_on(
+    authority, tmp_path, which, how
+):
+    path = tmp_path / f"authority.{which}"
+    old = authority.shared(0)
+    path.unlink()
+    if how == "replaced":
+        path.touch(mode=0o600)
+    with authority.shared(0):
+        other = AuthorityLock(
+            *(str(tmp_path / f"authority.{kind}") for kind in ("lock", "gate", "generation"))
+        )
+        with pytest.raises(LockTimeout):
+            other.exclusive(0)
+    old.release()
+    other.exclusive(0).release()
+
+
+@pytest.mark.parametrize("which", ["lock", "gate"])
+def test_a_file_that_others_may_write_meanwhile_is_refused_although_it_is_open(authority, tmp_path, which):
+    authority.shared(0).release()
+    path = tmp_path / f"authority.{which}"
+    path.chmod(0o666)
+    with pytest.raises(UnsafeEndpoint, match=which):
+        authority.try_shared()
+    path.chmod(0o600)
+    authority.shared(0).release()
+
+
+def test_a_forked_child_holds_nothing_and_opens_files_of_its_own(authority):
+    hold = authority.shared(0)
+    child = os.fork()
+    if not child:
+        hold.release()
+        mine = authority.try_shared()
+        os._exit(0 if mine is not None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with pytest.raises(LockTimeout):
+        authority.exclusive(0)
+    hold.release()
     authority.exclusive(0).release()
 
 
