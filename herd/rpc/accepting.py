@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from herd.core.errors import HerdError
 from herd.core.limits import ACCEPT_PAUSE_MS
+from herd.rpc.streams import streams_of
 
 Accepted: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Serves one connection; the connection is closed when it returns."""
@@ -116,7 +117,7 @@ class Accepting:
 
     async def _serve_one(self, sock: socket.socket) -> None:
         try:
-            reader, writer = await asyncio.open_unix_connection(sock=sock)
+            reader, writer = await streams_of(sock)
         except OSError:
             sock.close()
             return

@@ -90,13 +90,19 @@ class Answering:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    async def begin(self, request: Request, tasks: asyncio.TaskGroup) -> None:
-        """Begin a request, or refuse it where too many are being answered."""
-        if len(self._tasks) < self._bounds.requests:
-            task = tasks.create_task(self._answer(request))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            return
+    @property
+    def room(self) -> int:
+        """How many requests more may be begun now."""
+        return self._bounds.requests - len(self._tasks)
+
+    def begin(self, request: Request, tasks: asyncio.TaskGroup) -> None:
+        """Begin a request for which there is room."""
+        task = tasks.create_task(self._answer(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def refuse(self, request: Request) -> None:
+        """Refuse a request for which there is no room."""
         text = f"{self._bounds.requests} of your requests are being answered already"
         refusal = QueueFull(text, retry_after_ms=RETRY_WHEN_FULL_MS)
         try:

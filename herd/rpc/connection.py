@@ -17,6 +17,7 @@ from herd.rpc.answering import Answering, Bounds, Handler
 from herd.rpc.frames import FrameDecoder, encode
 from herd.rpc.messages import Failure, Message, Notification, Request, RpcId, Success
 from herd.rpc.outgoing import OutgoingFrames
+from herd.rpc.streams import PromptReader
 
 __all__ = ["Connection", "Handler"]
 
@@ -67,6 +68,8 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._last_came = self._loop.time()
         self._reading: asyncio.Task[None] | None = None
+        self._waits_for_data = False
+        self._found: HerdError | None = None
         self._ending = asyncio.Event()
         self._closed = asyncio.Event()
 
@@ -224,7 +227,14 @@ class Connection:
 
     async def _take_frames(self, tasks: asyncio.TaskGroup) -> HerdError | None:
         """Take frames until the stream ends or one is bad, and give what is wrong with it."""
-        while self._decoder.fault is None and (data := await self._reader.read(_READ_BYTES)):
+        if isinstance(self._reader, PromptReader):
+            self._reader.taker = lambda data: self._takes_at_once(data, tasks)
+        while self._decoder.fault is None:
+            self._waits_for_data = True
+            data = await self._reader.read(_READ_BYTES)
+            self._waits_for_data = False
+            if not data or self._found is not None:
+                break
             for frame in self._decoder.feed(data):
                 if self._ending.is_set():
                     return None
@@ -232,14 +242,34 @@ class Connection:
                     message = messages.parse(frame)
                 except InvalidRpc as fault:
                     return fault
-                await self._take(message, tasks)
-        return self._decoder.end()
+                if isinstance(message, Request) and not self._answering.room:
+                    await self._answering.refuse(message)
+                else:
+                    self._take(message, tasks)
+        return self._found or self._decoder.end()
 
-    async def _take(self, message: Message, tasks: asyncio.TaskGroup) -> None:
+    def _takes_at_once(self, data: bytes, tasks: asyncio.TaskGroup) -> bool:
+        """Take what has just come, if nothing before it waits and there is room for every request in it.
+
+        A bad frame is left to the reading task, which ends the connection; what came before it is taken.
+        """
+        if not self._waits_for_data or self._ending.is_set() or data.count(b"\n") > self._answering.room:
+            self._waits_for_data = False  # from here on everything goes through the reader, until it is empty
+            return False
+        try:
+            for frame in self._decoder.feed(data):
+                self._take(messages.parse(frame), tasks)
+        except InvalidRpc as fault:
+            self._found = fault
+        self._found = self._found or self._decoder.fault
+        self._waits_for_data = self._found is None
+        return self._waits_for_data
+
+    def _take(self, message: Message, tasks: asyncio.TaskGroup) -> None:
         self._last_came = self._loop.time()
         match message:
             case Request():
-                await self._answering.begin(message, tasks)
+                self._answering.begin(message, tasks)
             case Notification():
                 self._answering.take(message)
             case Success() | Failure():

@@ -27,6 +27,7 @@ from herd.rpc.endpoints import (
     socket_name,
 )
 from herd.rpc.steps import checked_instance_id
+from herd.rpc.streams import streams_of
 from herd.rpc.temporary_folder import TemporaryFolder, make_temporary_folder
 
 __all__ = ["Listener", "bind", "checked_endpoint", "dial", "peer_credentials"]
@@ -181,7 +182,7 @@ async def dial(
         _, uid, _ = credentials(sock)
         if uid != os.geteuid():
             raise UnsafeEndpoint(f"a process of user {uid} listens at {path}")
-        return await asyncio.open_unix_connection(sock=sock)
+        return await streams_of(sock)
     except TimeoutError:
         sock.close()
         raise PeerOffline(f"{path} took no call within {timeout_ms} ms") from None

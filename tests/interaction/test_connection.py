@@ -25,6 +25,7 @@ from herd.core.limits import DEFAULT_LIMITS
 from herd.rpc.connection import Connection
 from herd.rpc.handshake import ClientHandshake, Identity, KeyPair, NonceMemory, ServerHandshake
 from herd.rpc.steps import check_version
+from herd.rpc.streams import streams_of
 
 IN_TIME_S = 10
 
@@ -171,6 +172,10 @@ def call(request_id, method="echo", **params):
     return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
 
 
+def notice_of(method, **params):
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
 def code(frame):
     return frame["error"]["data"]["code"]
 
@@ -178,7 +183,22 @@ def code(frame):
 async def streams(sock):
     # A small buffer on both ends, so that a side that does not read is noticed early.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    return await _streams[-1](sock)
+
+
+async def asyncios_own(sock):
     return await asyncio.open_unix_connection(sock=sock)
+
+
+_streams = [streams_of]
+
+
+@pytest.fixture(autouse=True, params=[streams_of, asyncios_own])
+def every_reader(request):
+    """A connection does the same whether what comes is taken at once or goes through a reader's buffer."""
+    _streams.append(request.param)
+    yield
+    _streams.pop()
 
 
 @asynccontextmanager
@@ -219,6 +239,37 @@ async def pair(limits=DEFAULT_LIMITS):
 
 def bounds(**changed):
     return DEFAULT_LIMITS._replace(**changed)
+
+
+class TestTaking:
+    @pytest.mark.parametrize("size", [1, 7, 64, 4_096, 65_536])
+    async def test_requests_begin_in_their_order_however_their_bytes_come(self, size):
+        async with served(bounds(pending_requests=5)) as (_connection, handler, peer):
+            data = b"".join(json.dumps(call(n, "echo", n=n)).encode() + b"\n" for n in range(200))
+            answers = asyncio.create_task(peer.frames(200))
+            for start in range(0, len(data), size):
+                await peer.send_bytes(data[start : start + size])
+
+            told = await answers
+            taken = [frame["id"] for frame in told if "result" in frame]
+            assert [params["n"] for _, params in handler.begun] == sorted(taken)
+            assert sorted(frame["id"] for frame in told) == list(range(200))
+            assert {code(frame) for frame in told if "error" in frame} <= {"QUEUE_FULL"}
+
+    @pytest.mark.parametrize("bad", [b"{bad", b'{"jsonrpc":"1.0"}', b"x" * 70_000])
+    @pytest.mark.parametrize("behind", [b"", b'{"jsonrpc":"2.0","method":"late","params":{}}'])
+    async def test_what_comes_before_a_bad_frame_is_taken_and_nothing_behind_it(self, bad, behind):
+        async with served() as (connection, handler, peer):
+            await peer.send(call(1, n=1), notice_of("early"), bad, behind)
+
+            told = await peer.rest()
+            assert [frame["id"] for frame in told] == [1, None] or [frame["id"] for frame in told] == [
+                None,
+                1,
+            ]
+            assert handler.begun == [("echo", {"n": 1})]
+            assert handler.notified in ([], [("early", {})]), "the connection ends before it is told"
+            assert connection.fault is not None
 
 
 class TestAsking:
