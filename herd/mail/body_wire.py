@@ -1,7 +1,5 @@
 """Bodies as they cross the wire: an envelope's description of them, and `peer.body`, which carries pieces."""
 
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -63,7 +61,7 @@ class _PieceShape(Wire):
     sha256: Digest
     bytes: BodyBytes
     offset: BodyBytes
-    data: str
+    text: str
 
 
 class Piece(NamedTuple):
@@ -75,7 +73,7 @@ class Piece(NamedTuple):
         part: The number of the part.
         described: The whole part; its name travels with the message.
         offset: Where in the part the bytes belong.
-        data: The bytes.
+        data: The bytes, which are whole characters of UTF-8.
     """
 
     message_id: str
@@ -86,7 +84,15 @@ class Piece(NamedTuple):
     data: bytes
 
     def to_wire(self) -> dict[str, Any]:
-        """Give the params of `peer.body`."""
+        """Give the params of `peer.body`.
+
+        Raises:
+            InvalidParams: it is no text: the body is damaged where it comes from.
+        """
+        try:
+            text = self.data.decode()
+        except UnicodeDecodeError:
+            raise InvalidParams(f"part {self.part} is no text any more at its sender") from None
         return {
             "messageId": self.message_id,
             "to": self.to,
@@ -94,7 +100,7 @@ class Piece(NamedTuple):
             "sha256": self.described.sha256,
             "bytes": self.described.size,
             "offset": self.offset,
-            "data": base64.b64encode(self.data).decode("ascii"),
+            "text": text,
         }
 
 
@@ -106,11 +112,11 @@ def read_piece(params: Mapping[str, Any]) -> Piece:
     """
     shape = checked(_PieceShape, params)
     try:
-        data = base64.b64decode(shape.data, validate=True)
-    except binascii.Error:
-        raise InvalidParams("data: is no base64", field="data") from None
+        data = shape.text.encode()
+    except UnicodeEncodeError:
+        raise InvalidParams("text: has a lone surrogate", field="text") from None
     if shape.offset + len(data) > shape.bytes:
-        raise InvalidParams("data: goes beyond the end of the part", field="data")
+        raise InvalidParams("text: goes beyond the end of the part", field="text")
     described = Part(shape.sha256, shape.bytes)
     return Piece(shape.message_id, shape.to, shape.part, described, shape.offset, data)
 
@@ -135,5 +141,5 @@ def read_received(result: Any, most: int) -> int:
 
 
 def piece_bytes(frame_bytes: int) -> int:
-    """Give the bytes of a body that fit into one frame, as base64 beside the other fields."""
-    return max((frame_bytes - BODY_FIELDS_BYTES) // 4 * 3, 1)
+    """Give the bytes that a piece of a body may have in the JSON of one frame, beside the other fields."""
+    return max(frame_bytes - BODY_FIELDS_BYTES, 1)

@@ -17,6 +17,7 @@ _LEAVES = frozenset({str, int, float, bool, type(None)})
 """What nearly every value is, and what nests nothing: told without asking an abstract class."""
 
 _BLANK = b" \t\r"
+_COUNTED_BYTES = 8_192
 
 
 def encode(frame: Mapping[str, Any], limit: int) -> bytes:
@@ -118,8 +119,9 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def _nests_too_deeply(line: bytes, value: Mapping[str, Any]) -> bool:
-    if line.count(b"{") + line.count(b"[") <= FRAME_DEPTH:
-        return False  # the usual case, told without a walk
+    # The usual case, told without a walk; of a long line, which mostly is one long text, the walk is shorter.
+    if len(line) <= _COUNTED_BYTES and line.count(b"{") + line.count(b"[") <= FRAME_DEPTH:
+        return False
     level: list[Any] = [value]
     for _ in range(FRAME_DEPTH):
         level = [

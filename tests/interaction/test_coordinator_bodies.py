@@ -1,7 +1,6 @@
 """Long texts between coordinators: in pieces, found right, and seen by nobody before all of it is there."""
 
 import asyncio
-import base64
 import hashlib
 import json
 
@@ -18,7 +17,8 @@ from herd.core.limits import (
     UPLOADS,
     UPLOADS_OF_ONE,
 )
-from herd.mail.body_wire import piece_bytes
+from herd.mail.body_wire import piece_bytes, read_piece
+from herd.mail.cutting import cut
 from herd.mail.steps import INBOX_AFTER
 from roles.eligibility_fake import FakeJudge
 from roles.model import Denied
@@ -80,7 +80,7 @@ def piece(to, data, offset=0, until=None, message_id="m-1", part=0, **changed):
         "part": part,
         **described(data),
         "offset": offset,
-        "data": base64.b64encode(data[offset:until]).decode(),
+        "text": data[offset:until].decode(),
         **changed,
     }
 
@@ -256,11 +256,10 @@ async def test_an_answer_with_a_long_text_stays_within_its_bound(pair):
 @pytest.mark.requirement("A-methods-14", "H-files-12")
 async def test_nothing_half_received_is_visible_and_the_message_comes_with_all_of_it(alice, raw):
     data = TEXT.encode()
-    size = piece_bytes(DEFAULT_LIMITS.frame_bytes)
-    for offset in range(0, len(data), size):
+    for offset, some in cut(data, 0, piece_bytes(DEFAULT_LIMITS.frame_bytes)):
         assert [await stored(alice, table) for table in ("inbox", "bodies", "chunks")] == [[], [], []]
-        result = await raw.accepted("peer.body", piece(alice.target, data, offset, offset + size))
-        assert result == {"received": min(offset + size, len(data))}
+        result = await raw.accepted("peer.body", piece(alice.target, data, offset, offset + len(some)))
+        assert result == {"received": offset + len(some)}
     assert [await stored(alice, table) for table in ("inbox", "bodies", "chunks")] == [[], [], []]
     assert (await alice.ask("waiting"))["messages"] == []
 
@@ -308,7 +307,7 @@ async def test_a_body_with_another_sha_256_is_refused_and_forgotten(alice, raw, 
     wrong = piece(alice.target, data, part=part) | {"sha256": digest(b"y")}
     assert await raw.refused("peer.body", wrong) == "INVALID_PARAMS"
 
-    again = {**wrong, "data": ""}
+    again = {**wrong, "text": ""}
     assert await raw.accepted("peer.body", again) == {"received": 0}
     assert await alice.incoming() == []
 
@@ -327,9 +326,10 @@ async def test_a_body_of_another_length_or_text_than_the_message_tells_is_not_ta
 
 @pytest.mark.requirement("A-methods-14")
 async def test_a_body_that_is_no_text_is_refused(alice, raw):
-    data = b"\xff\xfe" * 500
-    await raw.accepted("peer.body", piece(alice.target, data))
-    assert await raw.refused("peer.send", message(alice.target, data)) == "INVALID_PARAMS"
+    params = piece(alice.target, b"abc")
+    with pytest.raises(InvalidParams, match="surrogate"):
+        read_piece({**params, "text": "a\ud800"})
+    assert await raw.refused("peer.send", message(alice.target, b"abc")) == "BODY_MISSING"
     assert await alice.incoming() == []
 
 
@@ -357,12 +357,11 @@ async def test_a_message_that_came_already_needs_its_body_no_more(alice, raw):
         {"bytes": 3},
         {"offset": 1_048_577},
         {"offset": 4},
-        {"data": "%%"},
-        {"data": "abc"},
-        {"data": 1},
+        {"text": "x" * 2_000},
+        {"text": 1},
         {"messageId": "no id!"},
         {"extra": 1},
-        {"data": None},
+        {"text": None},
     ],
     ids=str,
 )
