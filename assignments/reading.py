@@ -20,6 +20,7 @@ from herd.presence.fields import Malformed
 from herd.presence.stamps import Stamp, stamp_of
 
 ENDING = ".json"
+REPAIR = "`herd doctor --repair` sets a corrupt record aside, its bytes unchanged, on a person's word."
 _VANISHED = "vanished while the records were read"
 
 
@@ -33,6 +34,8 @@ class Fault(NamedTuple):
     """Where the record is meant to lie; None for a folder."""
     corrupt: bool = False
     """Whether it is the content that is wrong: then it may be set aside, on a person's word."""
+    mend: str = "Run `herd doctor`: it says what is wrong there."
+    """What to do."""
 
     @property
     def lacking(self) -> Lacking:
@@ -81,7 +84,7 @@ def _inside(path: str) -> list[str] | list[Fault]:
         with opened(path) as folder:
             return folder.names()
     except (HerdError, OSError) as fault:
-        return [folder_fault(path, fault)]
+        return [fault_of(path, fault)]
 
 
 def _records(layout: Layout, socket: str, repo: str) -> Iterator[Assignment | Fault]:
@@ -92,7 +95,7 @@ def _records(layout: Layout, socket: str, repo: str) -> Iterator[Assignment | Fa
                 found = read_in(folder, Place(socket, repo, branch))
                 yield found if isinstance(found, Fault) else found.assignment
     except (HerdError, OSError) as fault:
-        yield folder_fault(path, fault)
+        yield fault_of(path, fault)
 
 
 @contextmanager
@@ -121,20 +124,21 @@ def read_in(folder: Folder, place: Place) -> Found | Fault:
             return Fault(path, _VANISHED, place)
         return Found(decode(found[0], place), stamp_of(found[1]))
     except Malformed as fault:
-        return Fault(path, bounded(str(fault)), place, corrupt=True)
-    except (NewerState, SystemWant) as fault:
-        return Fault(path, bounded(str(fault)), place)
-    except RecoveryRequired:
-        return Fault(path, f"is larger than {ASSIGNMENT_FILE_BYTES} bytes", place, corrupt=True)
+        return Fault(path, bounded(str(fault)), place, corrupt=True, mend=REPAIR)
     except (HerdError, OSError) as fault:
-        return Fault(path, bounded(f"cannot be read: {fault}"), place)
+        # Of the file's content it says one thing alone: that there is too much of it.
+        if isinstance(fault, RecoveryRequired) and not isinstance(fault, SystemWant):
+            reason = f"is larger than {ASSIGNMENT_FILE_BYTES} bytes"
+            return Fault(path, reason, place, corrupt=True, mend=REPAIR)
+        return fault_of(path, fault)._replace(place=place)
 
 
-def folder_fault(path: str, fault: Exception) -> Fault:
-    """Give the fault that a folder is which could not be listed."""
+def fault_of(path: str, fault: Exception) -> Fault:
+    """Give the fault that something is which could not be opened or listed."""
     if isinstance(fault, FileNotFoundError):
         return Fault(path, _VANISHED)
-    return Fault(path, bounded(f"cannot be read: {fault}"))
+    reason = bounded(str(fault) if isinstance(fault, NewerState) else f"cannot be read: {fault}")
+    return Fault(path, reason, mend=fault.next_step) if isinstance(fault, HerdError) else Fault(path, reason)
 
 
 def bounded(reason: str) -> str:

@@ -147,6 +147,9 @@ def decode(data: bytes, place: Place) -> Assignment:
     )
     fields.end()
     _check(assignment, place)
+    # No escape is shorter than what it stands for, so a file within the bound hands over no more than that.
+    if len(data) > ASSIGNMENT_PAYLOAD_BYTES and assignment.payload_bytes > ASSIGNMENT_PAYLOAD_BYTES:
+        raise Malformed(f"hands over more than {ASSIGNMENT_PAYLOAD_BYTES} bytes")
     return assignment
 
 
@@ -155,14 +158,12 @@ def _check(assignment: Assignment, place: Place) -> None:
         raise Malformed("has no UUID in id")
     if assignment.socket != NO_SOCKET and not assignment.socket.startswith("/"):
         raise Malformed(f"has neither an absolute path nor {NO_SOCKET} in socket")
-    for name in ("repo", "checkout"):
-        path = getattr(assignment, name)
-        if path is not None and not path.startswith("/"):
-            raise Malformed(f"has no absolute path in {name}")
+    if not assignment.repo.startswith("/"):
+        raise Malformed("has no absolute path in repo")
+    if assignment.checkout is not None and not assignment.checkout.startswith("/"):
+        raise Malformed("has no absolute path in checkout")
     if not assignment.text.strip():
         raise Malformed("has a blank text")
-    if assignment.payload_bytes > ASSIGNMENT_PAYLOAD_BYTES:
-        raise Malformed(f"hands over more than {ASSIGNMENT_PAYLOAD_BYTES} bytes")
     if assignment.place != place:
         raise Malformed("names another socket, repository or branch than its path does")
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from assignments.evidence import NOTHING_ASSIGNED, Held, Lacking, Scan
-from assignments.reading import ENDING, Fault, Folder, folder_fault, opened, read_in
+from assignments.reading import ENDING, Fault, Folder, fault_of, opened, read_in
 from assignments.record import Assignment, Place
 from herd.core.authority_lock import AuthorityHold, AuthorityLock
 from herd.core.errors import HerdError
@@ -96,7 +96,7 @@ class Scans:
                 return self._unchanged() or self._made()
             except (HerdError, OSError) as fault:
                 self._scan = None
-                return Scan({}, Lacking(folder_fault("", fault).reason, self._layout.authority_generation))
+                return Scan({}, Lacking(fault_of("", fault).reason, self._layout.authority_generation))
 
     def _require(self, hold: AuthorityHold) -> None:
         if not hold.covers(self._layout.authority_lock):
@@ -193,4 +193,4 @@ def _opened(path: str) -> Iterator[Folder]:
         with opened(path) as folder:
             yield folder
     except (HerdError, OSError) as fault:
-        raise _LackingError(folder_fault(path, fault)) from fault
+        raise _LackingError(fault_of(path, fault)) from fault

@@ -7,7 +7,7 @@ any other; who may change what, and when, is `assignments.lifecycle`'s. Blocks: 
 import os
 import uuid
 
-from assignments.reading import ENDING, Fault, folder_fault, opened, read_in
+from assignments.reading import ENDING, Fault, fault_of, opened, read_in
 from assignments.record import Assignment, Place, encode
 from assignments.steps import (
     ASIDE_AFTER,
@@ -24,8 +24,6 @@ from herd.core.errors import AssignmentConflict, HerdError, RecoveryRequired
 from herd.core.files import open_checked_folder, private_folder, replace_private
 from herd.core.paths import Layout
 
-REPAIR = "`herd doctor --repair` sets a corrupt record aside, its bytes unchanged, on a person's word."
-
 _ASIDE = ".aside"
 
 
@@ -40,7 +38,7 @@ def look(layout: Layout, place: Place) -> Assignment | Fault | None:
     except FileNotFoundError:
         return None
     except (HerdError, OSError) as fault:
-        return folder_fault(path, fault)
+        return fault_of(path, fault)
     return found if isinstance(found, Fault) else found.assignment
 
 
@@ -59,8 +57,7 @@ def read(layout: Layout, place: Place) -> Assignment | None:
 
 def recovery(fault: Fault) -> RecoveryRequired:
     """Give the refusal that names a record or folder which proves nothing, and what to do."""
-    hint = REPAIR if fault.corrupt else "`herd doctor` says what is wrong there, and what mends it."
-    return RecoveryRequired(f"{fault.path} {fault.reason}", hint=hint, path=fault.path)
+    return RecoveryRequired(f"{fault.path} {fault.reason}", hint=fault.mend, path=fault.path)
 
 
 def write(layout: Layout, hold: AuthorityHold, assignment: Assignment, step: Step = no_step) -> None:

@@ -68,7 +68,7 @@ class Layout(NamedTuple):
 
     @property
     def assignments(self) -> str:
-        """The folder of the assignment records, one for each Herdr socket in it; made with the first record."""
+        """The folder of the assignment records, with one for each Herdr socket; made with the first one."""
         return f"{self.root}/assignments"
 
     @property
