@@ -19,10 +19,12 @@ OTHER = Worker("0" * 64, MINE.socket, HERE)
 @pytest.mark.requirement("H-assign-11")
 @pytest.mark.parametrize(
     ("worktrees", "own", "others"),
-    product(
-        (None, 0, 1, 2),
-        ((), (HERE,), (THERE,), (None,), (HERE, HERE)),
-        ((), (HERE,), (THERE,), (None,)),
+    list(
+        product(
+            (None, 0, 1, 2),
+            ((), (HERE,), (THERE,), (None,), (HERE, HERE)),
+            ((), (HERE,), (THERE,), (None,)),
+        )
     ),
 )
 def test_the_status_is_worked_out_from_what_is_seen(
