@@ -86,7 +86,7 @@ class Assignment(NamedTuple):
 
 def place_of(socket: str, repo: str, branch: str) -> Place:
     """Give the place of what is assigned of a branch of a repository in the namespace of a socket."""
-    return Place(_digest(socket), _digest(repo), _digest(branch))
+    return Place(digest(socket), digest(repo), digest(branch))
 
 
 def is_digest(name: str) -> bool:
@@ -204,5 +204,6 @@ def _shape(assignment: Assignment) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Give the SHA-256 of a text as 64 hex digits: what stands for it in a path."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -13,7 +13,6 @@ import pytest
 from assignments import store
 from assignments.lifecycle import Assignments
 from assignments.reading import Fault
-from assignments.record import Assignment
 from assignments.scan import Scans
 from assignments.steps import (
     ASIDE_AFTER,
@@ -29,7 +28,7 @@ from tests.fakes.records import put
 from tests.faults.assigning import MINE, OTHER
 
 PROGRAM = "tests.faults.assigning"
-READS = 300
+READS = 60
 WRITING = (WRITE_BEFORE, "written", "synced", "renamed", "folder_synced", WRITE_AFTER)
 CHANGED = ("renamed", "folder_synced", WRITE_AFTER, REMOVE_AFTER, ASIDE_AFTER)
 
@@ -111,7 +110,7 @@ def test_a_corrupt_record_is_there_under_one_of_its_names_whenever_its_setting_a
 
 def test_a_reader_during_rewrites_finds_one_of_the_two_records_whole(folder: Path, layout: Layout):
     assigned(layout, MINE)
-    found: set[Assignment] = set()
+    found = set()
     with assigning(folder, "rewrite") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"changed\n"

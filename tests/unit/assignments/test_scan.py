@@ -10,7 +10,7 @@ import pytest
 
 from assignments import reading, scan, store
 from assignments.evidence import NOTHING_ASSIGNED, Held, Scan
-from assignments.record import Assignment
+from assignments.record import Assignment, Place
 from assignments.scan import Scans
 from herd.core.limits import ASSIGNMENT_FILE_BYTES, ASSIGNMENT_REASON_CHARACTERS
 from herd.core.paths import Layout
@@ -43,7 +43,7 @@ class Watched:
         self.scans = Scans(layout, self.lock, lambda: 2**62 if self.ahead_ns else 0)
         self.read: list[str] = []
 
-        def read_in(folder: reading.Folder, place: reading.Place) -> reading.Found | reading.Fault:
+        def read_in(folder: reading.Folder, place: Place) -> reading.Found | reading.Fault:
             self.read.append(place.branch)
             return reading.read_in(folder, place)
 
