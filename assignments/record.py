@@ -134,13 +134,13 @@ def decode(data: bytes, place: Place) -> Assignment:
     if version > ASSIGNMENT_VERSION:
         raise NewerState(f"has version {version}, and this Herd knows {ASSIGNMENT_VERSION}")
     assignment = Assignment(
-        id=fields.text("id", most=36),
-        socket=fields.text("socket", most=CWD_CHARACTERS),
-        repo=fields.text("repo", most=PLACE_ID_BYTES),
-        branch=fields.text("branch", most=GIT_BRANCH_CHARACTERS),
-        session=_session(fields.inner("session")),
-        text=fields.text("text", most=ASSIGNMENT_PAYLOAD_BYTES),
-        created_at=fields.integer("created_at", most=MOMENT_MS),
+        fields.text("id", most=36),
+        fields.text("socket", most=CWD_CHARACTERS),
+        fields.text("repo", most=PLACE_ID_BYTES),
+        fields.text("branch", most=GIT_BRANCH_CHARACTERS),
+        _session(fields.inner("session")),
+        fields.text("text", most=ASSIGNMENT_PAYLOAD_BYTES),
+        fields.integer("created_at", most=MOMENT_MS),
         checkout=fields.text("checkout", most=PLACE_ID_BYTES) if fields.has("checkout") else None,
         attachments=tuple(map(_attachment, fields.objects("attachments", most=ATTACHMENTS))),
         bindings=tuple(map(_binding, fields.objects("bindings", most=ATTACHMENTS))),

@@ -83,7 +83,6 @@ def test_the_doctor_names_two_records_of_one_session_and_what_is_open_to_others(
     assert len(looks(machine)) == 2
 
 
-@pytest.mark.requirement("H-assign-19")
 @pytest.mark.parametrize("way", ["asked", "--yes"])
 def test_a_person_sets_a_corrupt_record_aside_and_verdicts_take_no_notice_of_it(machine: Machine, way: str):
     path = spoilt(machine)
@@ -121,7 +120,6 @@ def test_a_person_sets_a_corrupt_record_aside_and_verdicts_take_no_notice_of_it(
     assert (again.status, again.json) == (0, {"set_aside": []})
 
 
-@pytest.mark.requirement("H-assign-19")
 def test_only_what_is_corrupt_is_set_aside(machine: Machine):
     path = spoilt(machine)
     newer = assignment_of(3)

@@ -1,5 +1,6 @@
 """One record on disk: where it lies, who may change it, and what is refused before a byte is written."""
 
+import ast
 import hashlib
 import os
 import stat
@@ -20,6 +21,7 @@ from herd.core.limits import (
 from herd.core.paths import Layout
 from tests.fakes.assignments import assigned, assignment_of, bytes_of, lock_of, path_of, shape_of
 from tests.fakes.records import layout_at, put, seen
+from tests.unit.our_source import modules
 
 MINE = assignment_of(socket="/run/herdr.sock")
 
@@ -142,6 +144,23 @@ def test_a_record_is_removed_only_as_the_one_it_was(layout: Layout):
         assert store.read(layout, MINE.place) == MINE
         store.remove(layout, hold, MINE)
     assert store.read(layout, MINE.place) is None
+
+
+@pytest.mark.requirement("H-assign-13")
+def test_nothing_but_a_takeover_and_a_proven_retirement_comes_to_removing_one():
+    calls = [
+        (module.path, function.name, ast.unparse(node))
+        for module in modules()
+        for function in ast.walk(module.tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute)
+    ]
+    removing = {(path, name) for path, name, used in calls if used == "store.remove"}
+    ending = {name for path, name, used in calls if used == "self._remove" and "lifecycle" in path}
+
+    assert removing == {("assignments/lifecycle.py", "_remove")}
+    assert ending == {"take_over", "retire"}
 
 
 def test_what_is_sound_newer_or_not_there_is_not_set_aside(layout: Layout):
