@@ -25,6 +25,7 @@ COMMANDS = {
     "recover": "herd.cli.recover",
     "purge": "herd.cli.purge",
     "whoami": "herd.cli.whoami",
+    "assignments": "herd.cli.assignments",
     "doctor": "herd.cli.doctor",
     "session": "herd.cli.session",
     "mcp": "herd.cli.mcp",

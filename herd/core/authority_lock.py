@@ -40,6 +40,10 @@ class AuthorityHold:
         self.exclusive = exclusive
         self._parts = parts
 
+    def covers(self, lock: str) -> bool:
+        """Tell whether it still stands, and is one of the lock whose file has this path."""
+        return self._files[0].number >= 0 and self._files[0].path == lock
+
     def release(self) -> None:
         """End the hold; again, or in a forked child: nothing."""
         for part in self._parts:

@@ -422,6 +422,16 @@ class PackageShadowed(HerdError):
     hint = "Install Herd alone, for example with `pipx install herd-coordinator`."
 
 
+class AssignmentConflict(HerdError):
+    """An assignment stands in the way of the change, or is not the one that the change is about."""
+
+    code = "ASSIGNMENT_CONFLICT"
+    exit_status = CONFLICT
+    hint = (
+        "Look at the assignments as they are now (`herd assignments`), and decide anew; nothing was changed."
+    )
+
+
 class EligibilityDenied(HerdError):
     """Verified evidence says that these two sessions may not exchange mail."""
 

@@ -245,7 +245,7 @@ def _temporary_names(path: str, folder_fd: int | None, found: os.stat_result) ->
 
 
 def _content(path: str, fd: int, limit: int, size: int) -> bytes:
-    data = os.read(fd, limit + 1)
+    data = os.read(fd, min(size, limit) + 1)  # the kernel may fill less, and what is asked for is allocated
     if len(data) == size <= limit:
         return data  # and at its end, as it was when it was opened: nothing of ours grows in place
     while len(data) <= limit and (part := os.read(fd, limit + 1 - len(data))):

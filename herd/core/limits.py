@@ -91,6 +91,9 @@ RECORD_VERSION = 2
 SESSION_VERSION = 2
 """Version of `session.json`."""
 
+ASSIGNMENT_VERSION = 1
+"""Version of an assignment record in `assignments/`."""
+
 MAILBOX_VERSION = 2
 """Version of the tables in `mailbox.sqlite3` (SQLite's `user_version`)."""
 
@@ -105,6 +108,21 @@ SESSION_FILE_BYTES = 16_384
 
 CONFIG_BYTES = 65_536
 """Bytes of `config.toml`."""
+
+ASSIGNMENT_PAYLOAD_BYTES = 1_048_576
+"""UTF-8 bytes of what an assignment hands over: its text, attached texts and references to results."""
+
+ASSIGNMENT_FILE_BYTES = 2_097_152
+"""Bytes of one assignment record."""
+
+ASSIGNMENT_REASON_CHARACTERS = 256
+"""Characters in which is said what is wrong with an assignment record."""
+
+GIT_BRANCH_CHARACTERS = 1_024
+"""Characters of the name of a branch of git's in an assignment."""
+
+ASSIGNMENT_LOCK_WAIT_MS = 5_000
+"""Milliseconds for which the lock of one assignment is waited for."""
 
 OWNER_RECORD_BYTES = 256
 """Bytes of a lock file's owner record; it is padded to this length so that rewriting needs no new block."""

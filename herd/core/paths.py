@@ -67,6 +67,11 @@ class Layout(NamedTuple):
         return os.path.join(self.root, "results")
 
     @property
+    def assignments(self) -> str:
+        """The folder of the assignment records, with one for each Herdr socket; made with the first one."""
+        return f"{self.root}/assignments"
+
+    @property
     def results_lock(self) -> str:
         """The lock under which a result gets its number."""
         return os.path.join(self.locks, "results.lock")
@@ -113,6 +118,15 @@ class Layout(NamedTuple):
     def result_number(self, agent: str) -> str:
         """Give the file with the last number of an agent's results, by the SHA-256 of its name as hex."""
         return os.path.join(self.results, f"{_checked(agent)}.json")
+
+    def assignment(self, socket: str, repo: str, branch: str) -> str:
+        """Give the record of an assignment, by the SHA-256 of its socket, repository and branch as hex."""
+        return f"{self.assignments}/{_checked(socket)}/{_checked(repo)}/{_checked(branch)}.json"
+
+    def assignment_lock(self, socket: str, repo: str, branch: str) -> str:
+        """Give the lock of whoever changes that assignment, or needs it to stay as it is."""
+        place = "/".join(map(_checked, (socket, repo, branch)))
+        return f"{self.locks}/{hashlib.sha256(place.encode()).hexdigest()}.assignment.lock"
 
     def mailbox(self, key: str) -> str:
         """Give the database with a session's mail."""

@@ -59,6 +59,15 @@ class Fields:
         """Take a field that is an object itself."""
         return Fields(self._take(name), self._path(name))
 
+    def objects(self, name: str, *, most: int) -> "list[Fields]":
+        """Take a list of at most `most` objects, where the field is there at all; else an empty one."""
+        if not self.has(name):
+            return []
+        value = self._take(name)
+        if not isinstance(value, list) or len(value) > most:
+            raise Malformed(f"has no list of at most {most} objects in {self._path(name)}")
+        return [Fields(one, f"{self._path(name)}[{number}]") for number, one in enumerate(value)]
+
     def integer(self, name: str, *, least: int = 0, most: int = 2**63 - 1) -> int:
         """Take an integer of `least` to `most`."""
         value = self._take(name)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from tests.bench import (
+    assigned,
     bodies,
     burst,
     grid,
@@ -38,6 +39,7 @@ SECTIONS: dict[str, tuple[Callable[[Workshop], Iterator[Finding]], ...]] = {
     "grid": (grid.measure,),
     "stored": (stored.measure,),
     "bodies": (bodies.measure,),
+    "authority": (assigned.measure,),
     "steady": (growth.measure, waiting.measure, verdicts.measure),
 }
 """Each section and what it measures, in its order."""
@@ -51,6 +53,7 @@ _ABOUT = """sections:
   grid    rings of 2, 10 and 50 sessions, with messages of 128, 1,024 and 8,000 bytes
   stored  sending, sending again and fetching with 200,000 messages stored
   bodies  a file of 1 MiB, from the call to its acceptance
+  authority  a scan of 1,000 assignments on ten sockets, read for the first time and again
   steady  10,000 messages later; a reader that waits; the authority lock under twenty judges
 """
 

@@ -103,7 +103,18 @@ def test_lost_doubled_and_disordered_messages_are_found(got: list[str], fault: l
 
 
 def test_every_section_measures_something():
-    assert list(SECTIONS) == ["send", "list", "start", "mcp", "hook", "grid", "stored", "bodies", "steady"]
+    assert list(SECTIONS) == [
+        "send",
+        "list",
+        "start",
+        "mcp",
+        "hook",
+        "grid",
+        "stored",
+        "bodies",
+        "authority",
+        "steady",
+    ]
     assert all(SECTIONS.values())
 
 

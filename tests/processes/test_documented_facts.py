@@ -10,14 +10,25 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from assignments.lifecycle import Assignments
 from docs.adapter_methods import METHODS
+from herd.core.paths import open_layout
 from herd.mcp.schemas import OUTPUTS
+from tests.fakes.assignments import assignment_of, lock_of, path_of
 from tests.fakes.herd_session import HerdSession
 
 FILES_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "files.md"
 WAIT_MS = 10_000
 OF_CLAUDE_CODE = {"hooks/PID", "hooks/ID-PID", "hooks/ID-PID.prompt"}
 """Rows that only a session of Claude Code makes true; its own tests look at them."""
+
+OF_ASSIGNMENTS = {
+    "assignments/",
+    "assignments/SHA/SHA/SHA.json",
+    "assignments/SHA/SHA/SHA.HEX.aside",
+    "locks/SHA.assignment.lock",
+}
+"""Rows that only an assignment makes true."""
 
 
 KIB_AT_FIRST = 132
@@ -209,6 +220,7 @@ def pattern_of(path: str) -> re.Pattern[str]:
     return re.compile(
         escaped.replace("KEY", "[0-9a-f]{64}")
         .replace("SHA", "[0-9a-f]{64}")
+        .replace("HEX", "[0-9a-f]{32}")
         .replace("INSTANCE", "[0-9a-f-]{36}")
     )
 
@@ -245,7 +257,11 @@ def test_every_file_of_running_sessions_stands_on_the_page_with_its_mode_and_siz
 ):
     met = compare(found_below(home))
 
-    assert {row.path for row in rows()} - met == {"locks/authority.generation", *OF_CLAUDE_CODE}
+    assert {row.path for row in rows()} - met == {
+        "locks/authority.generation",
+        *OF_CLAUDE_CODE,
+        *OF_ASSIGNMENTS,
+    }
 
 
 def test_what_sessions_leave_when_they_end_is_what_the_page_says(
@@ -256,7 +272,7 @@ def test_what_sessions_leave_when_they_end_is_what_the_page_says(
 
     files = found_below(home)
     gone = {row.path for row in rows()} - compare(files)
-    assert gone - OF_CLAUDE_CODE == {
+    assert gone - OF_CLAUDE_CODE - OF_ASSIGNMENTS == {
         "locks/authority.generation",
         "peers/KEY.json",
         "run/INSTANCE.sock",
@@ -265,6 +281,23 @@ def test_what_sessions_leave_when_they_end_is_what_the_page_says(
     sizes = [found.st_size for name, found in files.items() if name.endswith("mailbox.sqlite3")]
     assert len(sizes) == 2
     assert all(KIB_AT_FIRST * 1_024 <= size < (KIB_AT_FIRST + 16) * 1_024 for size in sizes), sizes
+
+
+def test_what_assignments_leave_is_what_the_page_says(home: Path):
+    layout = open_layout(str(home))
+    kept, spoilt = assignment_of(1), assignment_of(2)
+    assignments = Assignments(layout, lock_of(layout))
+    for one in (kept, spoilt):
+        assignments.create(one)
+    path_of(layout, spoilt).write_bytes(b"{")
+    assignments.set_aside(spoilt.place)
+
+    files = {
+        name: found
+        for name, found in found_below(home).items()
+        if not re.fullmatch("assignments/[0-9a-f]{64}(/[0-9a-f]{64})?", name)  # told beside `assignments/`
+    }
+    assert compare(files) >= {*OF_ASSIGNMENTS, "locks/authority.generation"}
 
 
 def test_a_killed_session_leaves_its_record_and_its_socket_as_the_page_says(

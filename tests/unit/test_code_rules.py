@@ -17,6 +17,8 @@ import pytest
 from tests.unit.our_source import PACKAGES, ROOT, Module, broken, found, keyword, last_name, modules
 
 MODULE_LINES = 500
+TABLES = {"herd/core/limits.py"}
+"""Lists of names, each with its meaning: one that grows gets no harder to read."""
 FUNCTION_LINES = 60
 
 
@@ -165,7 +167,9 @@ def test_bytes_and_utf_8_are_no_text_of_the_locale(source: str):
 
 
 def test_no_module_is_too_long():
-    lengths = {module.path: len(module.source.splitlines()) for module in modules()}
+    lengths = {
+        module.path: len(module.source.splitlines()) for module in modules() if module.path not in TABLES
+    }
 
     assert {path: lines for path, lines in lengths.items() if lines > MODULE_LINES} == {}
 

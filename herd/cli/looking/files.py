@@ -32,9 +32,11 @@ class _Rule(NamedTuple):
 
 _SESSION = (_Rule("session\\.json|token|mailbox\\.sqlite3(-wal)?", _FILE),)
 _COPIES = (_Rule(_ANY, _FILE),)
+_RECORDS = (_Rule(f"{_KEY}\\.json", _FILE),)
 _BELOW = (
-    _Rule("peers", _FOLDER, (_Rule(f"{_KEY}\\.json", _FILE),)),
-    _Rule("locks", _FOLDER, (_Rule(f"{_KEY}(\\.mailbox)?\\.lock|authority\\..*", _FILE),)),
+    _Rule("peers", _FOLDER, _RECORDS),
+    _Rule("assignments", _FOLDER, (_Rule(_KEY, _FOLDER, (_Rule(_KEY, _FOLDER, _RECORDS),)),)),
+    _Rule("locks", _FOLDER, (_Rule(f"{_KEY}(\\.mailbox|\\.assignment)?\\.lock|authority\\..*", _FILE),)),
     _Rule("run", _FOLDER, (_Rule(".*\\.sock", _SOCKET),)),
     _Rule("hooks", _FOLDER, (_Rule(_ANY, _FILE, linked=True),)),
     _Rule("sessions", _FOLDER, (_Rule(_KEY, _FOLDER, _SESSION),)),

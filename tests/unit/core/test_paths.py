@@ -1,5 +1,6 @@
 import hashlib
 import os
+import re
 import stat
 
 import pytest
@@ -36,6 +37,20 @@ class TestLayout:
         assert layout.session_file(KEY) == f"/r/sessions/{KEY}/session.json"
         assert layout.token(KEY) == f"/r/sessions/{KEY}/token"
         assert layout.mailbox(KEY) == f"/r/sessions/{KEY}/mailbox.sqlite3"
+
+    def test_an_assignment_and_its_lock_are_named_by_three_hashes(self):
+        layout, other = Layout("/r"), "0" * 64
+
+        assert layout.assignments == "/r/assignments"
+        assert layout.assignment(KEY, other, KEY) == f"/r/assignments/{KEY}/{other}/{KEY}.json"
+        locks = {layout.assignment_lock(*one) for one in ((KEY, other, KEY), (other, KEY, KEY))}
+        assert len(locks) == 2
+        assert all(re.fullmatch(r"/r/locks/[0-9a-f]{64}\.assignment\.lock", lock) for lock in locks)
+        for wrong in ((KEY, "..", KEY), ("", KEY, KEY), (KEY, KEY, KEY.upper())):
+            with pytest.raises(InvalidParams):
+                layout.assignment(*wrong)
+            with pytest.raises(InvalidParams):
+                layout.assignment_lock(*wrong)
 
     @pytest.mark.parametrize(
         "key", ["", "..", "../../etc/passwd", KEY.upper(), KEY[:-1], KEY + "\n", "/" + KEY[1:]]

@@ -1,0 +1,86 @@
+"""`herd doctor --repair`: set corrupt assignment records aside, on a person's word and nobody else's."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from assignments.lifecycle import Assignments
+from assignments.reading import Fault, every_record
+from assignments.record import Place
+from herd.cli import output
+from herd.cli.caller import Tree, find_caller, process_tree
+from herd.cli.context import Context, open_context
+from herd.core.authority_lock import AuthorityLock
+from herd.core.errors import DONE, AssignmentConflict, CapabilityDenied, InvalidParams
+from herd.core.identity import TERMINAL
+from herd.core.limits import LINE_CHARACTERS
+from herd.core.text import printable
+
+_ASKED = "Set them aside, their bytes unchanged? What they assigned is then assigned to nobody. [y/N]"
+
+
+def repair(*, given: bool, as_json: bool) -> int:
+    """Set every corrupt record aside, and give the exit status.
+
+    Args:
+        given: Whether the person has said yes already.
+        as_json: Whether the answer is JSON.
+
+    Raises:
+        CapabilityDenied: an agent's command asks for it.
+        InvalidParams: nobody is there to be asked, or the answer was no; nothing was changed.
+        LockTimeout: a lock was not free in time.
+    """
+    context = open_context()
+    _require_person(context)
+    corrupt = {
+        found.place: found
+        for found in every_record(context.layout)
+        if isinstance(found, Fault) and found.corrupt and found.place is not None
+    }
+    if corrupt:
+        _require_consent(list(corrupt.values()), given=given)
+    done = [_set_aside(context, place, fault) for place, fault in corrupt.items()]
+    if as_json:
+        output.put_json({"set_aside": done})
+        return DONE
+    for one in done:
+        what = f"is kept as {one['kept_as']}" if one["kept_as"] else "was left as it is, since it has changed"
+        output.put(printable(f"{one['path']} {what}", LINE_CHARACTERS))
+    output.put("run `herd doctor` again" if done else "no assignment record is corrupt; nothing was changed")
+    return DONE
+
+
+def _set_aside(context: Context, place: Place, fault: Fault) -> dict[str, str | None]:
+    layout = context.layout
+    lock = AuthorityLock(layout.authority_lock, layout.authority_gate, layout.authority_generation)
+    kept_as: str | None = None
+    with suppress(AssignmentConflict):  # somebody else has mended it, or removed it
+        kept_as = Assignments(layout, lock).set_aside(place)
+    return {"path": fault.path, "reason": fault.reason, "kept_as": kept_as}
+
+
+def _require_person(context: Context) -> None:
+    # It needs no session of its own; what matters is that no agent's host is among its ancestors.
+    tree = Tree(process_tree().ancestors, has_terminal=True)
+    if find_caller(context.registry, tree, context.environ, None).session.host != TERMINAL:
+        raise CapabilityDenied(
+            "an agent's command repairs nothing: what is assigned is a person's decision",
+            hint="A person does it, in a terminal of their own.",
+        )
+
+
+def _require_consent(corrupt: Sequence[Fault], *, given: bool) -> None:
+    if given:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidParams(
+            f"nobody is there to be asked whether {len(corrupt)} corrupt records are to be set aside",
+            hint="Say it with --yes.",
+        )
+    for fault in corrupt:
+        output.put(printable(f"{fault.path} {fault.reason}", LINE_CHARACTERS))
+    output.put(_ASKED)
+    output.flush()
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise InvalidParams("nothing was set aside", hint="Answer y to set them aside.")
