@@ -42,7 +42,7 @@ class AuthorityHold:
 
     def covers(self, lock: str) -> bool:
         """Tell whether it still stands, and is one of the lock whose file has this path."""
-        return self._files[0].number >= 0 and self._files[0].path == lock
+        return self._parts[0].held and self._parts[0].path == lock
 
     def release(self) -> None:
         """End the hold; again, or in a forked child: nothing."""

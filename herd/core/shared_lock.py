@@ -18,12 +18,16 @@ class SharedLock:
         lock: Path of the lock file.
         gate: Path of the gate file.
 
+    Attributes:
+        path: The lock file's.
+
     Raises:
         UnsafeEndpoint: one of them is not ours alone.
         SystemWant: the disk or the kernel is in want of something.
     """
 
     def __init__(self, lock: str, gate: str) -> None:
+        self.path = lock
         self._holds = 0
         self._mutex = threading.Lock()
         self._gate = LockFile(gate, write=True)
@@ -85,6 +89,11 @@ class Hold:
 
     def __init__(self, shared: SharedLock) -> None:
         self._shared: SharedLock | None = shared
+
+    @property
+    def path(self) -> str | None:
+        """The path of the lock file; None where it has ended."""
+        return self._shared and self._shared.path
 
     @property
     def held(self) -> bool:
