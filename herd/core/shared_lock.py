@@ -93,7 +93,7 @@ class Hold:
     @property
     def path(self) -> str | None:
         """The path of the lock file; None where it has ended."""
-        return self._shared and self._shared.path
+        return None if self._shared is None else self._shared.path
 
     @property
     def held(self) -> bool:
