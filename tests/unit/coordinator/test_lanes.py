@@ -27,7 +27,7 @@ async def test_whoever_asks_while_another_is_about_to_go_on_does_not_overtake_it
     await turns()
     may_end.set()
     tasks[0].add_done_callback(lambda _: tasks.append(asyncio.ensure_future(hold("third"))))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(tasks) < 3:
             await turns(1)
         await asyncio.gather(*tasks)
@@ -37,7 +37,7 @@ async def test_whoever_asks_while_another_is_about_to_go_on_does_not_overtake_it
 
 async def test_different_names_do_not_wait_for_each_other():
     lanes = Lanes()
-    async with asyncio.timeout(5), lanes.lane("x"), lanes.lane("y"):
+    async with asyncio.timeout(20), lanes.lane("x"), lanes.lane("y"):
         assert set(lanes._lines) == {"x", "y"}
 
 
@@ -72,7 +72,7 @@ async def test_whoever_asks_for_several_has_a_place_in_all_of_them_before_it_wai
     assert order == []
 
     lanes.leave("x")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await asyncio.gather(several, *later)
 
     assert order == ["several", "later y", "later z"]
@@ -95,7 +95,7 @@ async def test_two_who_ask_for_the_same_ones_in_different_orders_never_wait_for_
     lanes.leave("c")
     await turns()
     lanes.leave("a")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await asyncio.gather(*both)
 
     assert order == ["first", "second"]
@@ -115,5 +115,5 @@ async def test_whoever_is_cancelled_while_it_waits_for_several_leaves_none_of_th
         lanes.leave("x")
 
     assert not lanes._lines
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await lanes.enter("y", "x", "w")

@@ -27,7 +27,7 @@ async def test_a_fault_in_one_task_is_logged_and_ends_no_other(caplog):
     async with Tasks() as tasks:
         tasks.create_task(fails())
         tasks.create_task(works())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await goes_on.wait()
 
     assert [one.levelno for one in caplog.records] == [logging.ERROR]
@@ -41,7 +41,7 @@ async def test_work_is_finished_though_its_caller_has_gone():
         await may_end.wait()
         ended.set()
 
-    async with Tasks() as tasks, asyncio.timeout(5):
+    async with Tasks() as tasks, asyncio.timeout(20):
         caller = asyncio.ensure_future(tasks.finish(work()))
         await asyncio.sleep(0)
         caller.cancel()
@@ -89,7 +89,7 @@ async def test_nobody_waits_for_work_that_was_cancelled_before_it_began():
     async def work():
         begun.append(True)
 
-    async with Tasks() as tasks, asyncio.timeout(5):
+    async with Tasks() as tasks, asyncio.timeout(20):
         caller = asyncio.ensure_future(tasks.finish(work()))
         await asyncio.sleep(0)
         tasks.create_task(work())
@@ -110,7 +110,7 @@ async def test_the_end_cancels_what_runs_and_what_that_begins():
     async def forever():
         await asyncio.Event().wait()
 
-    async with asyncio.timeout(5), Tasks() as tasks:
+    async with asyncio.timeout(20), Tasks() as tasks:
         tasks.create_task(again())
         await asyncio.sleep(0)
 
@@ -126,7 +126,7 @@ async def test_a_thread_is_waited_for_though_its_caller_is_called_off():
         asyncio.run_coroutine_threadsafe(may_end.wait(), loop).result()
         ended.append(True)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         caller = asyncio.ensure_future(in_thread(block))
         await begun.wait()
         caller.cancel()

@@ -52,7 +52,7 @@ def test_a_file_of_exactly_the_bound_is_taken_and_one_more_byte_is_too_large(tmp
 
 
 @pytest.mark.requirement("H-files-08")
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "kind", ["folder", "fifo", "device", "socket", "missing", "loop", "below-a-file", "nul"]
 )
@@ -152,7 +152,7 @@ def test_a_file_that_is_altered_while_it_is_read_is_refused(
 
 
 @pytest.mark.requirement("H-files-08")
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 def test_what_takes_the_place_of_a_file_before_it_is_opened_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
