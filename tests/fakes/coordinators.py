@@ -191,6 +191,20 @@ class Running:
         """Wait until the outbox shows that state."""
         await until_async(lambda: self._is(message_id, state))
 
+    async def until_outcome(self, message_id: str, outcome: str) -> dict[str, Any]:
+        """Wait until a message's status has that outcome, and give the status.
+
+        A call may answer, where it waits no longer, before what its first try came to is known.
+        """
+        told: dict[str, Any] = {}
+
+        async def has_it() -> bool:
+            told.update(await self.ask("status", message_id=message_id))
+            return told.get("outcome") == outcome
+
+        await until_async(has_it)
+        return told
+
     async def _is(self, message_id: str, state: str) -> bool:
         return await self.state(message_id) == state
 
