@@ -293,10 +293,10 @@ TOPOLOGY_REUSED_S = 1
 """Seconds for which what was read about a worktree group is not read anew; the rest is for the verdict."""
 
 TOPOLOGY_KEPT = 1_024
-"""Folders of which a session remembers the worktree group at once."""
+"""Number of folders of which a session remembers the worktree group at once."""
 
 LOOKUPS_AT_ONCE = 8
-"""Folders whose worktree group a session looks up at once."""
+"""Number of folders whose worktree group a session looks up at once."""
 
 SHOWN_PEERS = 4_096
 """Peers remembered as shown to one session; the one seen longest ago without mail is forgotten first."""

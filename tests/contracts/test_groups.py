@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from assignments.worktrees import git_groups, herdr, running
+from assignments.worktrees.fresh import FreshGroups
 from assignments.worktrees.git_groups import GitGroups
 from assignments.worktrees.groups import Grouped, Groups, Ungrouped, Unproven
 from assignments.worktrees.groups_fake import FakeGroups
@@ -19,6 +20,7 @@ from assignments.worktrees.herdr import HerdrGroups
 from assignments.worktrees.herdr_fake import FakeHerdr
 from assignments.worktrees.herdr_fake_world import Workspace
 from assignments.worktrees.source import groups_at
+from herd.core.clock import FakeClock
 from tests.fakes.coordinators import IN_TIME_S
 from tests.fakes.group_world import GroupWorld
 from tests.fakes.hanging import Hanging
@@ -258,6 +260,20 @@ class TestGit:
             looking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await looking
+            assert hanging.ended()
+        finally:
+            hanging.close()
+
+    async def test_closing_the_memory_of_memberships_ends_the_git_that_hangs_for_it(self, world, tmp_path):
+        hanging = Hanging(tmp_path)
+        fresh = FreshGroups(GitGroups({"PATH": hanging.path}), FakeClock())
+        try:
+            asking = [asyncio.create_task(fresh.refresh([(str(world.main), None)])) for _ in range(2)]
+            await hanging.begun()
+            asking[0].cancel()
+            await fresh.close()
+            async with asyncio.timeout(IN_TIME_S):
+                await asking[1]
             assert hanging.ended()
         finally:
             hanging.close()

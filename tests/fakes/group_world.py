@@ -116,7 +116,7 @@ def _rows(key: Path) -> tuple[Row, ...]:
     )
     rows = []
     for number, block in enumerate(listed.stdout.strip().split("\n\n")):
-        said = dict((*line.split(" ", 1), "")[:2] for line in block.splitlines())
+        said = {name: value for name, _, value in (line.partition(" ") for line in block.splitlines())}
         rows.append(
             Row(
                 said["worktree"],

@@ -1,4 +1,4 @@
-"""git's list of worktrees: what is written is read back, and what was spoilt is not read as something else."""
+"""git's list of worktrees: what is written is read back, and what was spoilt is read as nothing else."""
 
 import os
 import subprocess
