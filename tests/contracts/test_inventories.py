@@ -6,12 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from assignments.worktrees import git_groups, running
 from assignments.worktrees.git_groups import GitInventories
 from assignments.worktrees.inventory import Inventoried, Partial, Worktree
 from tests.fakes.checkouts import Checkouts, git
+from tests.fakes.coordinators import IN_TIME_S
 from tests.fakes.hanging import Hanging
 
 _PATH = {"PATH": os.environ["PATH"]}
+
+
+@pytest.fixture(autouse=True)
+def _patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give git all the time that a busy machine needs, where it is not to hang."""
+    if "hangs" not in request.node.name:
+        for module in (git_groups, running):
+            monkeypatch.setattr(module, "SUBPROCESS_S", IN_TIME_S)
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from assignments.worktrees import running
 from assignments.worktrees.fake import FakeTopology
 from assignments.worktrees.git import GitTopology
 from assignments.worktrees.topology import Topology, Whereabouts
+from tests.fakes.coordinators import IN_TIME_S
 from tests.fakes.hanging import Hanging
 
 _PATH = {"PATH": os.environ["PATH"]}
@@ -22,6 +24,14 @@ def git(*arguments: object) -> None:
     subprocess.run(
         ("git", *identity, *words), check=True, capture_output=True, env={**_PATH, "HOME": "/dev/null"}
     )
+
+
+@pytest.fixture(autouse=True)
+def _patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give git all the time that a busy machine needs, where it is not to hang."""
+    if "hangs" not in request.node.name:
+        for module in (running,):
+            monkeypatch.setattr(module, "SUBPROCESS_S", IN_TIME_S)
 
 
 @pytest.fixture
