@@ -281,7 +281,22 @@ GIT_FILE_BYTES = 65_536
 """Bytes of a file of git's that is read to find the repository of a checkout."""
 
 SUBPROCESS_S = 2
-"""Seconds a git command may take."""
+"""Seconds a git command, or a question to Herdr, may take."""
+
+TOPOLOGY_BYTES = 1_048_576
+"""Bytes of one answer about worktrees, from git or from Herdr; a longer one proves nothing."""
+
+TOPOLOGY_FRESH_S = 2
+"""Seconds for which a verdict may rest on what was read about a worktree group."""
+
+TOPOLOGY_REUSED_S = 1
+"""Seconds for which what was read about a worktree group is not read anew; the rest is for the verdict."""
+
+TOPOLOGY_KEPT = 1_024
+"""Number of folders of which a session remembers the worktree group at once."""
+
+LOOKUPS_AT_ONCE = 8
+"""Number of folders whose worktree group a session looks up at once."""
 
 SHOWN_PEERS = 4_096
 """Peers remembered as shown to one session; the one seen longest ago without mail is forgotten first."""

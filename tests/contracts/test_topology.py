@@ -2,16 +2,18 @@
 
 import asyncio
 import os
-import select
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from assignments.worktrees import running
 from assignments.worktrees.fake import FakeTopology
 from assignments.worktrees.git import GitTopology
 from assignments.worktrees.topology import Topology, Whereabouts
+from tests.fakes.coordinators import IN_TIME_S
+from tests.fakes.hanging import Hanging
 
 _PATH = {"PATH": os.environ["PATH"]}
 
@@ -22,6 +24,14 @@ def git(*arguments: object) -> None:
     subprocess.run(
         ("git", *identity, *words), check=True, capture_output=True, env={**_PATH, "HOME": "/dev/null"}
     )
+
+
+@pytest.fixture(autouse=True)
+def _patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give git all the time that a busy machine needs, where it is not to hang."""
+    if "hangs" not in request.node.name:
+        for module in (running,):
+            monkeypatch.setattr(module, "SUBPROCESS_S", IN_TIME_S)
 
 
 @pytest.fixture
@@ -89,45 +99,6 @@ class TestGit:
         with pytest.raises(asyncio.CancelledError):
             await looking
         assert hanging.ended()
-
-
-class Hanging:
-    """A program named git that tells its pid through a FIFO, starts a child, and never ends."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = f"{folder}:/usr/bin:/bin"
-        os.mkfifo(folder / "told")
-        program = folder / "git"
-        program.write_text(f"#!/bin/sh\nsleep 600 & echo $$ $! > {folder}/told\nwait\n", encoding="utf-8")
-        program.chmod(0o755)
-        self._told = os.open(folder / "told", os.O_RDWR)
-        self._pids: list[int] = []
-
-    async def begun(self) -> None:
-        await asyncio.to_thread(self._read)
-
-    def ended(self) -> bool:
-        if not self._pids:
-            self._read()
-        return all(not Path(f"/proc/{pid}/cmdline").exists() or self._is_gone(pid) for pid in self._pids)
-
-    def close(self) -> None:
-        os.close(self._told)
-
-    def _read(self) -> None:
-        self._pids = [int(word) for word in os.read(self._told, 100).split()]
-
-    def _is_gone(self, pid: int) -> bool:
-        try:
-            watched = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return True
-        try:
-            poll = select.poll()
-            poll.register(watched)
-            return bool(poll.poll(5_000))
-        finally:
-            os.close(watched)
 
 
 @pytest.fixture
