@@ -1,11 +1,9 @@
 """The faked Herdr keeps to Herdr's wire: by its raw bytes, and by the word of a client that others wrote."""
 
 import asyncio
-import importlib
 import json
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -16,6 +14,10 @@ import pytest
 from assignments.worktrees.herdr_fake import FakeHerdr
 from assignments.worktrees.herdr_fake_world import HerdrWorld, Repository, Row, Workspace
 from tests.fakes.coordinators import IN_TIME_S
+from tests.fakes.herd_session import ROOT
+from tests.fakes.real_hosts import program
+
+ASKS = ROOT / "tests" / "hosts" / "herdr" / "asks.py"
 
 ROWS = (
     Row("/r/shop"),
@@ -135,41 +137,37 @@ class TestShapes:
         assert set(pong["capabilities"]) == {"live_handoff", "detached_server_daemon"}
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="herdr-python-sdk needs Python 3.12")
+@pytest.mark.machine
 class TestIndependentClient:
-    """herdr-python-sdk has its models from the schema of a real Herdr, and refuses what does not fit them."""
+    """herdr-python-sdk has its models from the schema of a real Herdr, and refuses what does not fit them.
 
-    @pytest.fixture
-    def herdr_sdk(self) -> Any:
-        return importlib.import_module("herdr_sdk")
+    It needs a newer Python than we do, which `.ci/hosts` finds, and so runs in a process of its own.
+    """
 
-    async def test_it_understands_every_answer(self, served, herdr_sdk):
-        async with asyncio.timeout(IN_TIME_S), herdr_sdk.AsyncHerdrClient(served._path) as client:
-            pong = await client.ping()
-            agents = await client.agent_list()
-            snapshot = await client.session_snapshot()
-            workspaces = await client.workspace_list()
-            listed = await client.worktree_list({"workspace_id": "w1"})
+    async def test_it_understands_every_answer(self, served):
+        assert await understood(served) == {
+            "protocol": 22,
+            "agents": [["rev", "/s/1.jsonl"], [None, None]],
+            "workspaces": ["w1", "w2", "wG"],
+            "panes": ["w1:p1", "w2:p1", "wG:p1"],
+            "group": "/r/shop/.git",
+            "worktrees": [[row.path, row.branch] for row in ROWS],
+            "elsewhere": "not_git_worktree",
+        }
 
-        assert pong.protocol == 22
-        assert [one.name for one in agents.agents] == ["rev", None]
-        assert agents.agents[0].agent_session.value == "/s/1.jsonl"
-        assert [one.workspace_id for one in workspaces.workspaces] == ["w1", "w2", "wG"]
-        assert [one.pane_id for one in snapshot.snapshot.panes] == ["w1:p1", "w2:p1", "wG:p1"]
-        assert listed.source.repo_key == "/r/shop/.git"
-        assert [(one.path, one.branch) for one in listed.worktrees] == [
-            (row.path, row.branch) for row in ROWS
-        ]
-
-    async def test_it_is_given_the_error_that_a_folder_is_in_no_repository(self, served, herdr_sdk):
-        async with asyncio.timeout(IN_TIME_S), herdr_sdk.AsyncHerdrClient(served._path) as client:
-            with pytest.raises(herdr_sdk.HerdrAPIError) as caught:
-                await client.worktree_list({"cwd": "/elsewhere"})
-
-        assert caught.value.code == "not_git_worktree"
-
-    async def test_it_refuses_another_protocol_than_its_own(self, served, herdr_sdk):
+    async def test_it_refuses_another_protocol_than_its_own(self, served):
         served.world = WORLD._replace(protocol=20)
-        async with asyncio.timeout(IN_TIME_S), herdr_sdk.AsyncHerdrClient(served._path) as client:
-            with pytest.raises(herdr_sdk.HerdrProtocolMismatchError):
-                await client.agent_list()
+
+        assert await understood(served) == {"refused": "another protocol"}
+
+
+async def understood(herdr: FakeHerdr) -> dict[str, Any]:
+    """Give what the client that others wrote understands of a faked Herdr."""
+    asking = await asyncio.create_subprocess_exec(
+        program("herdr-python"), str(ASKS), herdr._path, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(IN_TIME_S):
+        told, _ = await asking.communicate()
+    assert asking.returncode == 0
+    shown: dict[str, Any] = json.loads(told)
+    return shown
