@@ -4,6 +4,7 @@ It owns the folders, the records and what tells the groups; it holds no rule of 
 """
 
 import asyncio
+import json
 import os
 import uuid
 from collections.abc import AsyncIterator
@@ -12,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from assignments import store
-from assignments.record import Assignment
+from assignments.record import Assignment, encode
 from assignments.worktrees.groups import Grouped, Membership, Ungrouped, Unproven
 from herd.core.authority_lock import AuthorityLock
 from herd.core.config import Place
 from herd.core.identity import SessionName
+from herd.core.limits import ASSIGNMENT_FILE_BYTES
 from herd.core.paths import Layout
 from tests.fakes.coordinators import Running, running
+from tests.fakes.records import put, session_of
 
 HERE, ELSEWHERE = Place("/run/herdr.sock", "p1", "t1", "w1"), Place("/run/other.sock", "p2", "t2", "w2")
 
@@ -112,18 +115,27 @@ class World:
 
         await asyncio.to_thread(remove)
 
-    async def corrupt(self) -> str:
-        """Put a file that is no record where one belongs; gives its path."""
-        path = self.layout.assignment("1" * 64, "2" * 64, "3" * 64)
+    async def corrupt(self, how: str = "no JSON") -> str:
+        """Put a file that is no record where one belongs; gives its path.
 
-        def write() -> None:
-            with self.lock.exclusive():
-                for folder in (os.path.dirname(os.path.dirname(path)), os.path.dirname(path)):
-                    os.makedirs(folder, mode=0o700, exist_ok=True)
-                with open(path, "wb") as file:
-                    file.write(b"{")
-                os.chmod(path, 0o600)
+        Args:
+            how: `no JSON`, `too big`, `wrong schema`, `an additional key` or `another path`.
+        """
+        assignment = self.assignment(session_of(77), "corrupt")
+        shape = json.loads(encode(assignment))
+        data = {
+            "no JSON": b"{",
+            "too big": json.dumps(shape).encode().ljust(ASSIGNMENT_FILE_BYTES + 1),
+            "wrong schema": json.dumps({**shape, "text": 5}).encode(),
+            "an additional key": json.dumps({**shape, "status": "active"}).encode(),
+            "another path": json.dumps({**shape, "branch": "other"}).encode(),
+        }[how]
 
-        await asyncio.to_thread(os.makedirs, self.layout.assignments, 0o700, exist_ok=True)
-        await asyncio.to_thread(write)
-        return path
+        def write() -> str:
+            with self.lock.exclusive() as hold:
+                store.write(self.layout, hold, assignment)
+                path = self.layout.assignment(*assignment.place)
+                put(path, data)
+            return path
+
+        return await asyncio.to_thread(write)

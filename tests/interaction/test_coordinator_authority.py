@@ -3,10 +3,11 @@
 import asyncio
 import json
 import os
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 
 import pytest
 
+from assignments import scan
 from assignments.worktrees.groups import Grouped, Ungrouped, Unproven
 from herd.core.clock import SystemClock
 from herd.core.errors import (
@@ -148,12 +149,13 @@ async def test_a_managed_lead_whose_assignment_has_ended_is_managed_still_and_no
         assert await listed(bob) == set()
 
 
-@pytest.mark.requirement("H-assign-06", "H-presence-26", "H-eligib-11")
-async def test_while_one_record_is_corrupt_nobody_is_listed_and_nothing_is_queued(world, life):
+@pytest.mark.requirement("H-assign-06", "H-assign-20", "H-presence-26", "H-eligib-11")
+@pytest.mark.parametrize("how", ["no JSON", "too big", "wrong schema", "an additional key", "another path"])
+async def test_while_one_record_is_corrupt_nobody_is_listed_and_nothing_is_queued(world, life, how):
     alice = await life.enter_async_context(world.lead(ALICE, "blog", ELSEWHERE))
     bob = await life.enter_async_context(world.lead(BOB, "shop"))
     await alice.sees(bob)
-    path = await world.corrupt()
+    path = await world.corrupt(how)
 
     assert await listed(alice) == await listed(bob) == set()
     refusal = await refused(alice.send(bob), EligibilityUnverified)
@@ -164,7 +166,88 @@ async def test_while_one_record_is_corrupt_nobody_is_listed_and_nothing_is_queue
     assert (await alice.send(bob))["status"] == "accepted"
 
 
-@pytest.mark.requirement("H-assign-08")
+@pytest.mark.requirement("H-assign-07")
+@pytest.mark.parametrize("what", ["a namespace", "a record", "a vanished record", "a vanished namespace"])
+async def test_while_a_record_or_namespace_cannot_be_read_everything_is_unverified(
+    world, life, monkeypatch, what
+):
+    alice = await life.enter_async_context(world.lead(ALICE, "blog", ELSEWHERE))
+    bob = await life.enter_async_context(world.lead(BOB, "shop"))
+    await world.assign(CAROL, "fix")
+    await alice.sees(bob)
+    path = world.layout.assignment(*world.assignment(CAROL, "fix").place)
+    namespace = os.path.dirname(os.path.dirname(path))
+    if what == "a namespace":
+        os.chmod(namespace, 0o777)  # anybody might have written what is in it
+    elif what == "a record":
+        os.unlink(path)
+        os.mkfifo(path, 0o600)
+    else:
+        name, vanishing = ("read_in", path) if what == "a vanished record" else ("opened", namespace)
+        read = getattr(scan, name)
+
+        @contextmanager
+        def vanished():
+            os.rename(vanishing, vanishing + ".gone")
+            try:
+                yield
+            finally:
+                os.rename(vanishing + ".gone", vanishing)
+
+        def without_record(*given):
+            with vanished():
+                return read(*given)
+
+        @contextmanager
+        def without_namespace(folder):
+            with vanished() if folder == namespace else nullcontext(), read(folder) as found:
+                yield found
+
+        monkeypatch.setattr(scan, name, without_record if name == "read_in" else without_namespace)
+        for one in (alice, bob):
+            one.coordinator.authority._scans._scan = None
+            one.coordinator.authority._scans._folders.clear()
+            one.coordinator.authority._scans._records.clear()
+
+    assert await listed(alice) == set()
+    assert "assignments are not proven" in (await refused(alice.send(bob), EligibilityUnverified)).message
+    assert await alice.outgoing() == []
+
+
+@pytest.mark.requirement("H-assign-04")
+@pytest.mark.parametrize("socket", [HERE.socket, ELSEWHERE.socket, "none"])
+async def test_a_record_in_whichever_namespace_makes_its_exact_session_assigned(world, life, socket):
+    alice = await life.enter_async_context(world.lead(ALICE, "shop"))
+    bob = await life.enter_async_context(world.lead(BOB, "blog"))
+    carol = await life.enter_async_context(world.lead(CAROL, "blog"))
+    await alice.sees(bob, carol)
+    await world.assign(BOB, "fix", socket=socket)
+
+    assert await listed(alice) == {carol.target}
+    await refused(alice.send(bob), EligibilityDenied)
+    assert (await alice.send(carol))["status"] == "accepted"
+
+
+@pytest.mark.requirement("H-assign-05")
+@pytest.mark.parametrize("tree", ["absent", "empty", "without records", "other names"])
+async def test_no_record_at_all_is_a_complete_scan_of_nobody(world, life, tree):
+    root = world.layout.assignments
+    if tree != "absent":
+        os.mkdir(root, 0o700)
+    if tree == "without records":
+        os.makedirs(f"{root}/{'1' * 64}/{'2' * 64}", 0o700)
+        for folder in (f"{root}/{'1' * 64}", f"{root}/{'1' * 64}/{'2' * 64}"):
+            os.chmod(folder, 0o700)
+    if tree == "other names":
+        put(f"{root}/notes.txt", b"{")
+    alice = await life.enter_async_context(world.lead(ALICE, "shop"))
+    bob = await life.enter_async_context(world.lead(BOB, "blog"))
+
+    await alice.sees(bob)
+    assert (await alice.send(bob))["status"] == "accepted"
+
+
+@pytest.mark.requirement("H-assign-08", "H-assign-20")
 async def test_who_is_named_by_two_records_is_verified_for_nobody(pair, world):
     alice, bob = pair
     more = await world.assign(BOB, "even-more")
@@ -173,6 +256,7 @@ async def test_who_is_named_by_two_records_is_verified_for_nobody(pair, world):
     refusal = await refused(alice.send(bob), EligibilityUnverified)
     assert "several assignments name the recipient" in refusal.message
     assert "even-more" in refusal.message
+    assert "herd doctor" in refusal.next_step
     await world.end(more)
     assert await listed(alice) == {bob.target}
 
@@ -481,7 +565,7 @@ async def test_a_kind_outlives_restarts_and_the_end_of_the_assignment_and_is_no_
     assert (file.kind, file.socket, file.group) == ("managed", HERE.socket, world.shop)
 
 
-@pytest.mark.requirement("H-kinds-03", "H-kinds-04")
+@pytest.mark.requirement("H-kinds-03", "H-kinds-04", "H-assign-20")
 @pytest.mark.parametrize(
     "spoil", ["absent", "no kind", "another word", "another session's", "cut", "a folder"]
 )
@@ -507,6 +591,7 @@ async def test_a_kind_that_is_not_proven_is_never_taken_for_ordinary(world, life
     refusal = await refused(alice.coordinator.sending.require_allowed(BOB.key), EligibilityUnverified)
     assert "kind and role are not proven" in refusal.message
     assert "session.json" in refusal.message
+    assert "herd doctor" in refusal.next_step
     with pytest.raises((RecoveryRequired, UnsafeEndpoint)):
         async with world.lead(BOB, "shop") as bob:
             pytest.fail(f"it started as {bob.record().kind}")
