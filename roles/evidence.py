@@ -1,14 +1,17 @@
 """What is on record of a session, as the evidence about one side of an exchange."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from assignments.worktrees.groups import Grouped
 from herd.core.errors import HerdError
 from herd.core.identity import TERMINAL
 from herd.core.limits import CWD_CHARACTERS
 from herd.presence.record import Presence, Record
-from herd.presence.session_file import SessionFile
 from roles.model import Folder, Party
+
+if TYPE_CHECKING:
+    from herd.presence.session_file import SessionFile  # who only lists needs none
 
 
 def party_on_record(record: Record, socket: str | None) -> Party:
@@ -29,7 +32,7 @@ def party_on_record(record: Record, socket: str | None) -> Party:
     return party._replace(membership=_grouped(presence.group))
 
 
-def party_on_file(key: str, read: Callable[[str], SessionFile | None]) -> Party:
+def party_on_file(key: str, read: "Callable[[str], SessionFile | None]") -> Party:
     """Give a session that does not run, by what is durable about it.
 
     Args:
