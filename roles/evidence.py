@@ -1,6 +1,5 @@
 """What is on record of a session, as the evidence about one side of an exchange."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from assignments.worktrees.groups import Grouped
@@ -11,6 +10,8 @@ from herd.presence.record import Presence, Record
 from roles.model import Folder, Party
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from herd.presence.session_file import SessionFile  # who only lists needs none
 
 
