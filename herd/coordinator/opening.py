@@ -115,7 +115,8 @@ def _require_new(layout: Layout, key: str, folder: str) -> None:
     former = Registry(layout).record(key)
     if left or (former is not None and former.kind == MANAGED):
         path = layout.session_file(key)
-        raise RecoveryRequired(f"{path} is missing, although its session was here before", path=path)
+        why = "has a mailbox" if os.path.lexists(layout.mailbox(key)) else "was here before"
+        raise RecoveryRequired(f"{path} is missing, although its session {why}", path=path)
 
 
 def _begin(opening: Opening, first: SessionFile) -> None:
