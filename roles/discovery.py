@@ -1,7 +1,7 @@
 """Which of the listed sessions a session may write to: discovery's share of eligibility."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from herd.core.errors import AmbiguousTarget, UnknownTarget
 from herd.core.text import printable
@@ -9,14 +9,22 @@ from herd.presence.entries import entries_of, names_shown
 from herd.presence.record import Record
 from herd.presence.registry import names_of
 from herd.presence.scopes import mutual
-from roles.eligibility import Judge
-from roles.model import Allowed, Party
+from roles.evidence import party_on_record
+from roles.model import Allowed, Party, Verdict
+
+
+class Judging(Protocol):
+    """Judges by the evidence of one hold of the authority lock."""
+
+    def verdict(self, sender: Party, target: Party) -> Verdict:
+        """Judge whether `sender` may write to `target`."""
+        ...
 
 
 def eligible(
     listed: Iterable[Record],
     me: Party,
-    judge: Judge,
+    judge: Judging,
     target_of: Callable[[Record], str] = lambda record: names_of(record)[0],
 ) -> list[Record]:
     """Give the listed sessions of the caller's role that it may write to, in the order of their targets.
@@ -56,12 +64,10 @@ def _names(peer: Record, entry: dict[str, Any]) -> set[str]:
     return names_shown(peer).union(name for name in told if name)
 
 
-def _may_be_written_to(record: Record, me: Party, judge: Judge) -> bool:
+def _may_be_written_to(record: Record, me: Party, judge: Judging) -> bool:
     presence = record.presence
     if presence is None or record.key == me.key or presence.role != me.role:
         return False
     if not mutual(me.extent, presence.extent):
         return False
-    return isinstance(
-        judge.verdict(me, Party(record.key, presence.role, record.kind, presence.extent)), Allowed
-    )
+    return isinstance(judge.verdict(me, party_on_record(record, me.socket)), Allowed)

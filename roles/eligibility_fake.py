@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from assignments.evidence import Scan
 from roles.model import Allowed, Party, Verdict
 
 
@@ -24,8 +25,9 @@ class FakeJudge:
         self.asked: list[tuple[Party, Party]] = []
         self._meanwhile = meanwhile
 
-    def verdict(self, sender: Party, target: Party) -> Verdict:
+    def verdict(self, sender: Party, target: Party, scan: Scan, *, reply: bool = False) -> Verdict:
         """See `Judge.verdict`."""
+        del scan, reply
         self.asked.append((sender, target))
         if self._meanwhile is not None:
             self._meanwhile(sender, target)

@@ -1,4 +1,4 @@
-"""The words of authority: roles, kinds, and the three verdicts.
+"""The words of authority: roles, kinds, the evidence about one side, and the three verdicts.
 
 A verdict is a value. `Denied` and `Unverified` carry the reason as a person reads it; only the first of
 them rejects anything, the second keeps what waits and asks again later.
@@ -6,6 +6,7 @@ them rejects anything, the second keeps what waits and asks again later.
 
 from typing import NamedTuple
 
+from assignments.worktrees.groups import Membership
 from herd.core.errors import EligibilityDenied, EligibilityUnverified
 from herd.presence.scopes import ANYWHERE, Extent
 
@@ -29,9 +30,18 @@ class Unverified(NamedTuple):
     """The evidence that would allow it is missing, unreadable or ambiguous."""
 
     reason: str
+    of_group: bool = False
+    """Whether all that is missing is a worktree group, which looking it up may supply."""
 
 
 Verdict = Allowed | Denied | Unverified
+
+
+class Folder(NamedTuple):
+    """Where to look up the worktree group of a session that lives on the asker's own socket."""
+
+    cwd: str
+    workspace_id: str | None = None
 
 
 class Party(NamedTuple):
@@ -42,6 +52,16 @@ class Party(NamedTuple):
     kind: str | None
     extent: Extent = ANYWHERE
     """What its scope takes in and is taken in by. No verdict rests on it; see `herd.presence.scopes`."""
+    socket: str | None = None
+    """The Herdr socket that it lives on, or `none`."""
+    membership: Membership | None = None
+    """Its worktree group. It is looked up only where a verdict needs it, and is None until then."""
+    terminal: bool = False
+    """Whether it is a terminal session, where a person writes."""
+    fault: str | None = None
+    """Why its role and kind are not proven, and by which file."""
+    folder: Folder | None = None
+    """Where its group is looked up; None where it is not. No verdict rests on it."""
 
 
 def require(verdict: Verdict) -> None:

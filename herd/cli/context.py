@@ -15,6 +15,7 @@ from herd.presence.record import Record
 from herd.presence.registry import Registry
 
 if TYPE_CHECKING:
+    from assignments.worktrees.groups import Groups
     from herd.coordinator.opening import Opening
 
 
@@ -39,6 +40,13 @@ class Context(NamedTuple):
     def living(self, session: SessionName) -> Record | None:
         """Give the record of a session's running instance."""
         return self.registry.running(session.key)
+
+    def groups(self) -> "Groups":
+        """Give what tells the worktree groups here."""
+        from assignments.worktrees.source import groups_at
+
+        environ = self.environ
+        return groups_at(config.herdr_place(environ).socket, config.child_environment(environ))
 
     def opening(
         self,
@@ -76,6 +84,7 @@ class Context(NamedTuple):
             cwd=cwd or working_directory(self.environ),
             limits=self.settings.limits,
             topology=GitTopology(config.child_environment(self.environ)),
+            groups=self.groups(),
             place=config.herdr_place(self.environ),
             name=name,
             host_pid=host[0],

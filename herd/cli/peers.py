@@ -7,6 +7,7 @@ from typing import Any
 from herd.cli import output
 from herd.cli.arguments import exact_text
 from herd.cli.context import open_context
+from herd.cli.judging import peers_of
 from herd.cli.options import add_as, add_scope
 from herd.cli.self_view import as_party, listed_self, own_extent
 from herd.core.clock import SystemClock
@@ -15,8 +16,6 @@ from herd.presence.entries import entries_of, matches, undrained_minutes
 from herd.presence.record import Record
 from herd.presence.registry import names_of
 from herd.presence.scopes import narrowed
-from roles.discovery import eligible
-from roles.eligibility import OrdinaryLeads
 
 HELP = "list the sessions you can write to"
 DESCRIPTION = "List the sessions that this one can write to. Being listed is a hint, not a permission."
@@ -36,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
     caller = context.caller(options.as_name)
     listed = context.registry.listed()
     extent = narrowed(own_extent(context, caller, listed), options.scope)
-    peers = eligible(listed, as_party(caller)._replace(extent=extent), OrdinaryLeads())
-    view: dict[str, Any] = {"self": listed_self(caller), "peers": _entries(peers, query)}
+    peers = peers_of(context, listed, as_party(context, caller)._replace(extent=extent))
+    view: dict[str, Any] = {"self": listed_self(context, caller), "peers": _entries(peers, query)}
     if options.json:
         output.put_json(view)
         return 0

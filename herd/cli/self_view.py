@@ -11,19 +11,25 @@ from herd.core.config import SCOPE_MACHINE, SCOPE_WORKSPACE
 from herd.core.identity import DEFAULT_TERMINAL, TERMINAL, generated_name, target_of
 from herd.presence.record import Record
 from herd.presence.scopes import Extent
+from roles.evidence import party_on_record
 from roles.model import LEAD, ORDINARY, Party
 
 
-def as_party(caller: Caller) -> Party:
+def as_party(context: Context, caller: Caller) -> Party:
     """Give the caller as evidence: its record where it runs; a terminal session is an ordinary Lead."""
     record = caller.record
-    role = record.presence.role if record and record.presence else LEAD
-    return Party(caller.session.key, role, record.kind if record else ORDINARY)
+    if record is not None:
+        socket = record.presence.socket if record.presence else None
+        party = party_on_record(record, socket)
+        return party._replace(role=party.role or LEAD)
+    socket = config.herdr_place(context.environ).socket
+    terminal = caller.session.host == TERMINAL
+    return Party(caller.session.key, LEAD, ORDINARY, socket=socket, terminal=terminal)
 
 
-def listed_self(caller: Caller) -> dict[str, Any]:
+def listed_self(context: Context, caller: Caller) -> dict[str, Any]:
     """Give the caller as `list_peers` shows it under `self`."""
-    party = as_party(caller)
+    party = as_party(context, caller)
     presence = caller.record.presence if caller.record else None
     return {
         "target": target_of(party.role or LEAD, party.key),
@@ -38,9 +44,10 @@ def self_view(context: Context, caller: Caller) -> dict[str, Any]:
     record = caller.record
     presence = record.presence if record else None
     return {
-        **listed_self(caller),
+        **listed_self(context, caller),
         "scope": _scope(context, caller),
         "socket": presence.socket if presence else config.herdr_place(context.environ).socket,
+        **({"group": presence.group} if presence and presence.group else {}),
         "build": (record.build if record else running_build())._asdict(),
     }
 

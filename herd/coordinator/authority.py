@@ -1,34 +1,45 @@
 """The authority lock on the event loop: held shared around a verdict and the commit that rests on it.
 
-Where the disk or the kernel refuses the lock, nothing can be judged, and whoever owns the health is told.
+Whoever holds it has the evidence that counts for as long: the scan of the assignment records, and the
+worktree groups as they were read before. Where the disk or the kernel refuses the lock, nothing can be
+judged, and whoever owns the health is told.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Self, TypeVar
 
+from assignments.evidence import Scan
+from assignments.scan import Scans
+from assignments.worktrees.groups import Groups
+from herd.coordinator.evidence import Evidence, Gathering, Ruling
+from herd.coordinator.topologies import NO_GROUPS, NotFresh, Topologies
 from herd.coordinator.turn import Turn
 from herd.core.authority_lock import AuthorityHold, AuthorityLock
-from herd.core.errors import SystemWant
+from herd.core.clock import Clock, SystemClock
+from herd.core.errors import EligibilityUnverified, SystemWant
 from herd.core.paths import Layout
-from herd.presence.scopes import require_mutual
+from herd.mail.received import Admitted
 from roles.eligibility import Judge
-from roles.model import Party, require
+from roles.model import Party
 
 _HOLD = ("hold", "")
+
+Result = TypeVar("Result")
 
 
 class SharedHold:
     """One hold for several who judge in one turn of the event loop; it ends with the last of them.
 
     Attributes:
-        allowed: The session keys that may be written to, as was judged under it.
+        ruling: The hold itself.
+        allowed: The session keys that may be written to, as was judged under it, and whether as a reply.
     """
 
-    def __init__(self, hold: AuthorityHold) -> None:
-        self.allowed: set[str] = set()
-        self._hold = hold
+    def __init__(self, ruling: Ruling) -> None:
+        self.allowed: set[tuple[str, bool]] = set()
+        self.ruling = ruling
         self._shares = 0
 
     @property
@@ -45,7 +56,7 @@ class SharedHold:
         """Take a share back."""
         self._shares -= 1
         if not self._shares:
-            self._hold.release()
+            self.ruling.release()
 
 
 class Share:
@@ -54,6 +65,7 @@ class Share:
     def __init__(self, shared: SharedHold) -> None:
         self._shared: SharedHold | None = shared
         self.allowed = shared.allowed
+        self.ruling = shared.ruling
 
     def release(self) -> None:
         """Give it back."""
@@ -72,27 +84,37 @@ class Authority:
     """Asks the judge, and the scopes of both sides, under the lock.
 
     Args:
-        layout: Where the lock lies.
+        layout: Where the lock and the assignment records lie.
         judge: Turns evidence into a verdict.
+        groups: Tells the worktree groups.
         wants: Told, in whatever thread, why the lock cannot be had for want of something.
+        clock: Judges how old what was read of a group is.
 
     Attributes:
         turn: The turn of the event loop in which whoever shares a hold does so.
     """
 
     def __init__(
-        self, layout: Layout, judge: Judge, wants: Callable[[SystemWant], object] = lambda _: None
+        self,
+        layout: Layout,
+        judge: Judge,
+        groups: Groups = NO_GROUPS,
+        wants: Callable[[SystemWant], object] = lambda _: None,
+        *,
+        clock: Clock | None = None,
     ) -> None:
         self._wants = wants
         self._lock = AuthorityLock(layout.authority_lock, layout.authority_gate, layout.authority_generation)
-        self.judge = judge
+        self._judge = judge
+        self._scans = Scans(layout, self._lock)
+        self._topologies = Topologies(groups, clock or SystemClock())
         self.turn = Turn()
 
-    async def hold(self) -> AuthorityHold:
+    async def hold(self) -> Ruling:
         """Take the lock shared; the caller releases it.
 
         Taking it costs a few system calls while nobody changes authority, so it is tried on the loop first;
-        only a wait for a change goes to a thread.
+        only a wait for a change, and reading what was changed, go to a thread.
 
         Raises:
             LockTimeout: a change holds it for too long.
@@ -100,7 +122,16 @@ class Authority:
         """
         with self._wanting():
             hold = self._lock.try_shared()
-            return hold if hold is not None else await self._waited()
+            if hold is None:
+                hold = await self._waited()
+        try:
+            scan = self._scans.current(hold)
+            if scan is None:
+                scan = await self._scanned(hold)
+        except BaseException:
+            hold.release()
+            raise
+        return Ruling(hold, self._judge, scan, self._topologies)
 
     async def _waited(self) -> AuthorityHold:
         waiting = asyncio.ensure_future(asyncio.to_thread(self._lock.shared))
@@ -110,6 +141,9 @@ class Authority:
             # A thread cannot be called off, and what it gets now would be nobody's.
             waiting.add_done_callback(_given_back)
             raise
+
+    async def _scanned(self, hold: AuthorityHold) -> Scan:
+        return await asyncio.to_thread(self._scans.scan, hold)
 
     async def share(self) -> Share:
         """Take the lock shared as `hold` does, together with all who do so in the same turn of the loop.
@@ -126,29 +160,57 @@ class Authority:
         return shared.share()
 
     @contextmanager
-    def allowed(self, sender: Party, target: Party) -> Iterator[None]:
+    def allowed(self, sender: Party, target: Party) -> Iterator[Admitted]:
         """Hold the lock shared while `sender` may write to `target`. Blocks: call it in a thread.
 
         Raises:
             EligibilityDenied, EligibilityUnverified: by the verdict.
             ScopeDenied: the scopes do not take each other in.
+            NotFresh: worktree groups have to be looked up first; see `fresh`.
             LockTimeout: a change holds the lock for too long.
             SystemWant: the disk or the kernel refuses it for want of something.
         """
         with self._wanting():
             hold = self._lock.shared()
         with hold:
-            self.require(sender, target)
-            yield
+            evidence = Evidence(self._judge, self._scans.scan(hold), self._topologies)
+            yield evidence.admitted(sender, target)
 
-    def require(self, sender: Party, target: Party) -> None:
-        """Let pass what may be written, under the lock that the caller holds; raises as `allowed` does."""
-        require(self.judge.verdict(sender, target))
-        require_mutual(sender.extent, target.extent)
+    async def fresh(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """Try something that judges; where it needs worktree groups, look them up and try once more.
 
-    def close(self) -> None:
-        """Let go of the lock's files; nothing is judged behind it."""
-        self._lock.close()
+        The attempt holds the lock no more when it raises `NotFresh`.
+
+        Raises:
+            EligibilityUnverified: there is nothing fresh the second time either.
+        """
+        try:
+            return await attempt()
+        except NotFresh as lacking:
+            folders = lacking.folders
+        await self._topologies.refresh(folders)
+        try:
+            return await attempt()
+        except NotFresh as lacking:
+            raise EligibilityUnverified(str(lacking)) from None
+
+    async def gathered(self, judge: Callable[[Gathering], Result]) -> Result:
+        """Judge many under one hold; once more, where worktree groups had to be looked up first."""
+        with await self.hold() as ruling:
+            gathering = Gathering(ruling)
+            found = judge(gathering)
+        if not gathering.lacking:
+            return found
+        await self._topologies.refresh(gathering.lacking)
+        with await self.hold() as ruling:
+            return judge(Gathering(ruling))
+
+    async def close(self) -> None:
+        """End what is being looked up, and let go of the lock's files; nothing is judged behind it."""
+        try:
+            await self._topologies.close()
+        finally:
+            self._lock.close()
 
     @contextmanager
     def _wanting(self) -> Iterator[None]:

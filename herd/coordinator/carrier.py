@@ -21,7 +21,7 @@ from herd.core.identity import is_peer_id
 from herd.core.limits import UPLOADS, Limits
 from herd.core.moments import Moment
 from herd.core.paths import Layout
-from herd.mail.inbox import Sender
+from herd.mail.inbox import Admitted, Sender
 from herd.mail.lifetimes import left_ms
 from herd.mail.outbox import Outgoing
 from herd.mail.parts import Bodies
@@ -34,7 +34,7 @@ from herd.mail.wire import Envelope
 from herd.presence.record import Record
 from herd.presence.registry import Registry
 from herd.presence.session_file import read_session_file
-from roles.model import Party
+from roles.evidence import party_on_file
 
 _OVER = "the run that sent this message ended before any mailbox had it"
 
@@ -108,7 +108,8 @@ class LocalCarrier:
         envelope = next(self._going([message]))
         self._untouched.discard(message.message_id)
         with self._ending(message):
-            return Carried(await reach.accept(envelope, bodies), reach.running)
+            receipt = await self._local.authority.fresh(lambda: reach.accept(envelope, bodies))
+            return Carried(receipt, reach.running)
 
     async def carry_together(self, messages: Sequence[Outgoing]) -> CarriedTogether:
         """See `Carrier.carry_together`: one request, or one visit."""
@@ -118,7 +119,7 @@ class LocalCarrier:
         going = fitting(self._going(messages), self._local.limits.sent_frame_bytes)
         self._untouched.difference_update(envelope.message_id for envelope in going)
         with self._ending(messages[0]):
-            together = await reach.accept_together(going)
+            together = await self._local.authority.fresh(lambda: reach.accept_together(going))
         return CarriedTogether(together.receipts, reach.running, together.refusal)
 
     def _going(self, messages: Sequence[Outgoing]) -> Iterator[Envelope]:
@@ -226,9 +227,8 @@ class LocalCarrier:
         except (UnknownTarget, MessageIdConflict, ScopeDenied):
             raise over from None
 
-    def _admitted(self, key: str) -> AbstractContextManager[None]:
+    def _admitted(self, key: str) -> AbstractContextManager[Admitted]:
         """Judge against what is durable about a sleeping session."""
         local = self._local
-        file = read_session_file(local.layout, key)
-        party = Party(key, file.role, file.kind, file.extent) if file else Party(key, None, None)
+        party = party_on_file(key, lambda one: read_session_file(local.layout, one))
         return local.authority.allowed(local.own.as_party(), party)

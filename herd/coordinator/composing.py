@@ -173,8 +173,7 @@ async def _require_there(coordinator: "Coordinator", message_id: str, to: str) -
 async def _shapes(coordinator: "Coordinator", bound: "Sequence[Bound]") -> list[dict[str, Any]]:
     if not bound:
         return []
-    with await coordinator.authority.hold():
-        peers = coordinator.listing.eligible()
+    peers = await coordinator.listing.eligible()
     entries = {
         name: entry for peer, entry in zip(peers, entries_of(peers), strict=True) for name in names_of(peer)
     }

@@ -129,7 +129,7 @@ class Coordinator(Joined):
         await self.tasks.cancel()
         self.waiting.end()  # what ran until now may have begun to wait
         await self.mailbox.close()
-        self.authority.close()
+        await self.authority.close()
         if self._presenting is not None:
             self._presenting.remove()
 
@@ -147,6 +147,7 @@ class Coordinator(Joined):
             "kind": self.own.kind,
             "socket": self.own.socket,
             "scope": self.own.extent.scope,
+            **({} if self.own.group is None else {"group": self.own.group}),
             "build": running_build()._asdict(),
         }
 
@@ -249,6 +250,7 @@ class Coordinator(Joined):
         self.routes.retry()
         self.owing.retry()
         self.expiring.retry()
+        self.rejudging.retry()
 
     def connected(self, peer: Peer) -> None:
         """See `Joined.connected`."""

@@ -7,10 +7,12 @@ for a person. While a reader still holds a message nobody else is given it.
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Hashable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Hashable
+from functools import partial
 from typing import NamedTuple
 
+from herd.coordinator.authority import Authority
+from herd.coordinator.evidence import Ruling
 from herd.coordinator.health import Health
 from herd.coordinator.holding import Holding, News
 from herd.coordinator.rooms import AnswerRoom, Drained, Room, TextRoom
@@ -28,7 +30,7 @@ from herd.mail.mailbox import Mailbox
 from herd.mail.outbox import Outgoing
 from herd.mail.receipts import ACCEPTED, EXPIRED, REJECTED
 from herd.mail.steps import Step, no_step
-from roles.model import Allowed, Denied, Verdict, require
+from roles.model import Allowed, Denied, Unverified, Verdict, require
 
 __all__ = ["Delivery", "Handed", "Query", "shape_message", "shape_receipt"]
 
@@ -71,7 +73,7 @@ class Delivery(Holding):
         health: Nothing is handed over while this session is unhealthy.
         judge: Asked about each message again at its delivery, by its sender as acceptance verified it.
         news: Who is told what happens to received messages.
-        hold: Takes the authority lock shared, around each verdict and the count that rests on it.
+        authority: Holds the lock shared, around each verdict and the count that rests on it.
         clock: Says when.
         step: The fault-test seam.
         run: Whose inbox: a run's; None for the session's own.
@@ -81,10 +83,10 @@ class Delivery(Holding):
         self,
         mailbox: Mailbox,
         health: Health,
-        judge: Callable[[Incoming], Verdict],
+        judge: Callable[[Incoming, Ruling], Verdict],
         news: News,
         *,
-        hold: Callable[[], Awaitable[AbstractContextManager[object]]],
+        authority: Authority,
         clock: Clock,
         step: Step = no_step,
         run: str | None = None,
@@ -92,11 +94,12 @@ class Delivery(Holding):
         super().__init__(mailbox, news, clock=clock, step=step, run=run)
         self._health = health
         self._judge = judge
-        self._hold = hold
+        self._authority = authority
         self._announced: dict[int, Hashable] = {}
         self._happened = asyncio.Event()
         self._over = False
         self._said: dict[str, str] = {}
+        self._uncertain: set[int] = set()
 
     def end(self) -> None:
         """Answer whoever still waits: this session is no longer served here."""
@@ -207,9 +210,13 @@ class Delivery(Holding):
             HerdError: the mailbox cannot be read, or the session is unhealthy.
         """
         self._require_open()
-        room = TextRoom(most, self._announced)
+
+        async def attempt() -> tuple[TextRoom, list[Incoming], bool]:
+            room = TextRoom(most, self._announced)
+            return room, *await self._handed(reader, Query(), room, person=False)
+
         async with self._reading:
-            chosen, more = await self._handed(reader, Query(), room, person=False)
+            room, chosen, more = await self._authority.fresh(attempt)
             if room.announces is not None:
                 self._announced[room.announces] = reader
         return Drained(room.text(), [row.message_id for row in chosen], more)
@@ -244,8 +251,10 @@ class Delivery(Holding):
         self._require_open()
         async with self._reading:
             if query.message_id is not None:
-                return await self._take_one(reader, query.message_id, query)
-            chosen, more = await self._handed(reader, query, AnswerRoom(), person=person)
+                take_one = partial(self._take_one, reader, query.message_id, query)
+                return await self._authority.fresh(take_one)
+            hand = partial(self._handed, reader, query, person=person)
+            chosen, more = await self._authority.fresh(lambda: hand(AnswerRoom()))
             changed = await self._told.changed(
                 reader, query.after, message_id=query.reply_to, target=query.sender
             )
@@ -254,7 +263,7 @@ class Delivery(Holding):
             )
 
     async def _take_one(self, reader: Hashable, message_id: str, query: Query) -> Handed:
-        with await self._hold():
+        with await self._authority.hold() as ruling:
             rows = await self._mailbox.read(lambda found: inbox.by_id(found, message_id, self._run)) or []
             # What was rejected at its delivery, or is over, is shown to no host.
             chosen = [row for row in rows if _asked_for(row, query) and row.receipt.state != REJECTED]
@@ -282,7 +291,7 @@ class Delivery(Holding):
                     raise _waits_for_a_yes(message_id)
                 if self._holders.get(row.sequence, reader) != reader:
                     raise ResourceBusy(f"another reader of this session holds message {message_id} just now")
-                require(await self._verdict(row))
+                require(await self._verdict(row, ruling))
             if query.attachment is not None:
                 file = await self._wholeness.attachment(chosen, query.attachment)
                 return Handed([], [], await self._told.cursor(), more=False, attachment=file)
@@ -294,12 +303,14 @@ class Delivery(Holding):
         self, reader: Hashable, query: Query, room: Room, *, person: bool
     ) -> tuple[list[Incoming], bool]:
         """Hand over what waits and has room, under the verdicts' lock; tells whether more waits."""
-        with await self._hold():
-            chosen, more = await self._chosen(query, room, person=person)
+        with await self._authority.hold() as ruling:
+            chosen, more = await self._chosen(query, room, ruling, person=person)
             await self._hand_over(reader, chosen)
         return chosen, more
 
-    async def _chosen(self, query: Query, room: Room, *, person: bool) -> tuple[list[Incoming], bool]:
+    async def _chosen(
+        self, query: Query, room: Room, ruling: Ruling, *, person: bool
+    ) -> tuple[list[Incoming], bool]:
         chosen: list[Incoming] = []
         for row in await self._undelivered():
             if not (self._is_free(row, person=person) and _asked_for(row, query)):
@@ -307,7 +318,7 @@ class Delivery(Holding):
             if self._is_over(row):
                 self._news.lapses()
                 continue
-            if not isinstance(await self._verdict(row), Allowed):
+            if not isinstance(await self._verdict(row, ruling), Allowed):
                 continue
             shown = row if row.parts is None else await self._wholeness.or_none(row)
             if shown is None:
@@ -317,9 +328,9 @@ class Delivery(Holding):
             chosen.append(shown)
         return chosen, False
 
-    async def _verdict(self, row: Incoming) -> Verdict:
+    async def _verdict(self, row: Incoming, ruling: Ruling) -> Verdict:
         """Judge an accepted message as evidence is now; what is denied is rejected for good."""
-        verdict = self._judge(row)
+        verdict = self._judge(row, ruling)
         if isinstance(verdict, Denied):
             now = self._clock.wall_ms()
             refused = await self._mailbox.run(
@@ -327,7 +338,33 @@ class Delivery(Holding):
             )
             if refused is not None:
                 self._news.changed(refused)
+        if isinstance(verdict, Unverified):
+            self._uncertain.add(row.sequence)
+            self._news.uncertain()
+        else:
+            self._uncertain.discard(row.sequence)
         return verdict
+
+    async def judge_again(self) -> bool:
+        """Judge what waits and was uncertain; whoever waits for mail is told of what is certain now.
+
+        Returns:
+            Whether something still is uncertain.
+        """
+        if self._over or not self._uncertain:
+            return False
+        async with self._reading:
+            return await self._authority.fresh(self._judged_again)
+
+    async def _judged_again(self) -> bool:
+        before = set(self._uncertain)
+        with await self._authority.hold() as ruling:
+            rows = [row for row in await self._undelivered() if row.sequence in before]
+            self._uncertain &= {row.sequence for row in rows}
+            allowed = [row for row in rows if isinstance(await self._verdict(row, ruling), Allowed)]
+        if allowed:
+            self.waits()
+        return bool(self._uncertain)
 
     def _is_over(self, row: Incoming) -> bool:
         """Tell whether a message has waited for longer than it was good for, and no reader holds it."""

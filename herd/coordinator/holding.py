@@ -31,6 +31,8 @@ class News(NamedTuple):
     """These rows have just been handed over."""
     lapses: Callable[[], None]
     """A lifetime is over, or may be."""
+    uncertain: Callable[[], None] = lambda: None
+    """Something waits whose verdict is not certain now."""
 
 
 class Holding:

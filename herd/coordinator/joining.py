@@ -17,6 +17,7 @@ from herd.coordinator.authority import Authority
 from herd.coordinator.carrier import Local, LocalCarrier
 from herd.coordinator.connections import Connections, Peer
 from herd.coordinator.delivery import Delivery
+from herd.coordinator.evidence import Ruling
 from herd.coordinator.expiring import Expiring
 from herd.coordinator.health import Health
 from herd.coordinator.holding import News
@@ -31,6 +32,7 @@ from herd.coordinator.own import Own, party_of
 from herd.coordinator.peers import Inner, PeerHandler
 from herd.coordinator.records import Records
 from herd.coordinator.registering import Registering
+from herd.coordinator.rejudging import Rejudging
 from herd.coordinator.runs.directories import Directories
 from herd.coordinator.runs.inside import InsideReach
 from herd.coordinator.runs.others import ListedRuns
@@ -55,7 +57,7 @@ from herd.presence.record import clipped
 from herd.presence.registry import Registry
 from herd.presence.session_file import SessionFile
 from herd.rpc.handshake import Identity, KeyPair, NonceMemory
-from roles.model import Allowed, Verdict
+from roles.model import Allowed, Folder, Verdict
 
 
 class Joined(ABC):
@@ -72,6 +74,7 @@ class Joined(ABC):
             socket=opening.place.socket,
             name=clipped(opening.name) or _name_for(opening),
             extent=file.extent,
+            folder=Folder(opening.cwd, opening.place.workspace_id),
         )
         self.identity = Identity(self.own.instance_id, KeyPair.generate())
         self.nonces = NonceMemory(opening.clock)
@@ -184,11 +187,11 @@ class Joined(ABC):
             step=self.opening.step,
         )
 
-    def judged(self, row: Incoming) -> Verdict:
+    def judged(self, row: Incoming, ruling: Ruling) -> Verdict:
         """Judge a received message as evidence is now; who is inside this session writes to all in it."""
         if row.sender.key == self.own.key:
             return Allowed()
-        return self.authority.judge.verdict(party_of(row.sender), self.own.as_party())
+        return ruling.verdict(party_of(row.sender), self.own.as_party(), reply=row.reply_to is not None)
 
     def _inner(self) -> Inner:
         return Inner(
@@ -222,7 +225,9 @@ class Joined(ABC):
         self.taking = Lanes()
         self.uploads = Uploads(opening.limits, clock)
         self.health = Health(self.withdraw, self.restore, self.restored, clock=clock, jitter=jitter)
-        self.authority = Authority(opening.layout, opening.judge, self.health.observed_in_thread)
+        self.authority = Authority(
+            opening.layout, opening.judge, opening.groups, self.health.observed_in_thread, clock=clock
+        )
         self.waiting = Waiting(opening.layout.peers, self.retry, clock=clock)
         self.listening = Listening(
             opening.layout, self.own.instance_id, opening.limits, self.accepted, clock=clock, jitter=jitter
@@ -249,8 +254,8 @@ class Joined(ABC):
             self.mailbox,
             self.health,
             self.judged,
-            News(self.row_changed, self._waits, self._handed, self.lapses),
-            hold=self.authority.hold,
+            News(self.row_changed, self._waits, self._handed, self.lapses, self.uncertain),
+            authority=self.authority,
             clock=clock,
             step=step,
         )
@@ -336,6 +341,7 @@ class Joined(ABC):
         self.runs = Runs(
             self, opening.capabilities, published=lambda: self.show_runs(some=len(self.runs) > 0)
         )
+        self.rejudging = Rejudging(self._judge_again, self.tasks, clock=opening.clock, jitter=opening.jitter)
         self.expiring = Expiring(
             self.mailbox,
             self._end_lapsed,
@@ -345,6 +351,14 @@ class Joined(ABC):
             waits=self.waiting.begin,
             jitter=opening.jitter,
         )
+
+    def uncertain(self) -> None:
+        """Take note that a received message waits whose verdict is not certain now."""
+        self.rejudging.begin()
+
+    async def _judge_again(self) -> bool:
+        deliveries = [self.delivery, *(live.delivery for live in self.runs.all_parts())]
+        return any([await delivery.judge_again() for delivery in deliveries])
 
     def lapses(self) -> None:
         """Take note that a message with a lifetime is new, or that one may be over."""

@@ -92,8 +92,7 @@ class Listing:
         """
         extent = narrowed(self._own.as_party().extent, scope)
         after = _read_cursor(cursor, extent.scope, query)
-        with await self._authority.hold():
-            peers = self.eligible(extent)
+        peers = await self.eligible(extent)
         found = entries_of(peers)
         keys = {names_of(peer)[0]: peer.key for peer in peers}
         runs = await self._runs.listed(peers, self._own)
@@ -111,7 +110,7 @@ class Listing:
         )
         return {"peers": page, **more}
 
-    def eligible(self, extent: Extent | None = None) -> list[Record]:
+    async def eligible(self, extent: Extent | None = None) -> list[Record]:
         """Give the listed sessions that this one may write to; see `roles.discovery.eligible`.
 
         Args:
@@ -119,7 +118,9 @@ class Listing:
         """
         me = self._own.as_party()
         party = me if extent is None else me._replace(extent=extent)
-        return eligible(self._registry.listed(), party, self._authority.judge)
+        return await self._authority.gathered(
+            lambda judging: eligible(self._registry.listed(), party, judging)
+        )
 
     async def shown(self, target: str) -> Recipient:
         """Resolve what a tool gave: an exact target or peer id that was shown to this session.
@@ -151,10 +152,10 @@ class Listing:
         Raises as `named` and `shown` do.
         """
         if not is_peer_id(text) or any(text in names_of(one) for one in self._registry.listed()):
-            return self.named(text)
+            return await self.named(text)
         return await self.shown(text)
 
-    def named(self, text: str) -> Recipient:
+    async def named(self, text: str) -> Recipient:
         """Resolve what a person typed: a target, a peer id, or a name that one eligible peer alone bears.
 
         Raises:
@@ -167,7 +168,7 @@ class Listing:
         elif is_peer_id(text):
             keys = {record.key for record in self._registry.listed() if text in names_of(record)}
         else:
-            peer = named(self.eligible(), text)
+            peer = named(await self.eligible(), text)
             return Recipient(names_of(peer)[0], peer.key)
         if len(keys) > 1:
             raise AmbiguousTarget(f"two sessions of this machine have the target {text}")

@@ -6,13 +6,17 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
+from assignments.scan import Scans
 from assignments.worktrees.checkout import extent_at
+from assignments.worktrees.groups import Groups
 from assignments.worktrees.topology import Topology
+from herd.coordinator.topologies import NO_GROUPS
+from herd.core.authority_lock import AuthorityLock
 from herd.core.clock import Clock, SystemClock
 from herd.core.config import IDLE_AUTO, RESTART_DELIVER, SCOPE_MACHINE, Place
 from herd.core.errors import HerdError, LockTimeout, RecoveryRequired, SessionHeld
 from herd.core.files import private_folder
-from herd.core.identity import SessionName
+from herd.core.identity import TERMINAL, SessionName
 from herd.core.limits import VISITOR_WAIT_S, Limits
 from herd.core.locks import HeldLock
 from herd.core.paths import Layout
@@ -20,10 +24,10 @@ from herd.core.text import printable
 from herd.mail.steps import Step, no_step
 from herd.presence.record import OF_SESSIONS
 from herd.presence.registry import Registry
-from herd.presence.session_file import SessionFile, amend_session_file, read_session_file
+from herd.presence.session_file import SessionFile, amend_session_file, read_session_file, write_session_file
 from herd.rpc.endpoints import checked_endpoint
-from roles.eligibility import Judge, OrdinaryLeads
-from roles.model import ORDINARY
+from roles.eligibility import Judge, Leads
+from roles.model import MANAGED, ORDINARY
 
 
 class Opening(NamedTuple):
@@ -39,7 +43,7 @@ class Opening(NamedTuple):
     host_pid: int = 0
     host_start: str = ""
     clock: Clock = SystemClock()
-    judge: Judge = OrdinaryLeads()
+    judge: Judge = Leads()
     jitter: Callable[[], float] = random.random
     step: Step = no_step
     idle: str = IDLE_AUTO
@@ -47,6 +51,9 @@ class Opening(NamedTuple):
     scope: str = SCOPE_MACHINE
     alias: str | None = None
     capabilities: tuple[str, ...] = OF_SESSIONS
+    groups: Groups = NO_GROUPS
+    kind: str | None = None
+    """The kind at the session's first start; None for what the assignments say. Later starts keep what is."""
 
 
 class Locks(NamedTuple):
@@ -84,20 +91,44 @@ def take_locks(opening: Opening, stack: ExitStack) -> Locks:
 def settled_session_file(opening: Opening) -> SessionFile:
     """Read the session's file, or write it at the session's first start, which fixes the kind.
 
-    Its scope and ids are those of this start from here on, before anybody is told of the session: a visitor
-    judges by them as soon as it ends.
+    Its socket, scope and ids are those of this start from here on, before anybody is told of the session: a
+    visitor judges by them as soon as it ends.
 
     Raises:
-        RecoveryRequired: it is malformed, or missing although there is a mailbox.
+        RecoveryRequired: it is malformed, or missing although the session was here before.
         NewerState: a newer Herd wrote it.
+        LockTimeout, SystemWant: the kind cannot be fixed now.
     """
     layout, key = opening.layout, opening.session.key
-    private_folder(layout.session_folder(key))
-    if read_session_file(layout, key) is None and os.path.lexists(layout.mailbox(key)):
+    folder = private_folder(layout.session_folder(key))
+    extent, socket = extent_at(opening.cwd, opening.scope), opening.place.socket
+    first = SessionFile(opening.session, extent=extent, socket=socket)
+    if read_session_file(layout, key) is None:
+        _require_new(layout, key, folder)
+        _begin(opening, first)
+    return amend_session_file(layout, first, extent=extent, socket=socket)
+
+
+def _require_new(layout: Layout, key: str, folder: str) -> None:
+    """Let pass a session that was never here: one that was may not get another kind by losing its file."""
+    left = [name for name in os.listdir(folder) if not name.startswith(".")]
+    former = Registry(layout).record(key)
+    if left or (former is not None and former.kind == MANAGED):
         path = layout.session_file(key)
-        raise RecoveryRequired(f"{path} is missing, although its session has a mailbox", path=path)
-    first = SessionFile(opening.session, kind=ORDINARY)
-    return amend_session_file(layout, first, extent=extent_at(opening.cwd, opening.scope))
+        why = "has a mailbox" if os.path.lexists(layout.mailbox(key)) else "was here before"
+        raise RecoveryRequired(f"{path} is missing, although its session {why}", path=path)
+
+
+def _begin(opening: Opening, first: SessionFile) -> None:
+    """Fix the kind of a new session, which is a change of authority."""
+    layout = opening.layout
+    lock = AuthorityLock(layout.authority_lock, layout.authority_gate, layout.authority_generation)
+    with lock.exclusive() as hold:
+        kind = opening.kind
+        if kind is None:
+            named = opening.session.key in Scans(layout, lock).scan(hold).held
+            kind = MANAGED if named and opening.session.host != TERMINAL else ORDINARY
+        write_session_file(layout, first._replace(kind=kind))
 
 
 def remove_former_socket(opening: Opening) -> None:

@@ -1,15 +1,16 @@
 """What a coordinator is: the facts about its own session that do not change while it lives."""
 
-from herd.core.identity import SessionName, peer_id_of, target_of
+from assignments.worktrees.groups import Grouped
+from herd.core.identity import TERMINAL, SessionName, peer_id_of, target_of
 from herd.mail.correspondents import identity_of
 from herd.mail.inbox import Sender
 from herd.presence.record import Record
-from herd.presence.scopes import ANYWHERE, Extent, limited
-from roles.model import LEAD, Party
+from herd.presence.scopes import Extent, limited
+from roles.model import LEAD, Folder, Party
 
 
 class Own:
-    """One session in one instance, or one run in it; only its name, and where it is, may change meanwhile.
+    """One session in one instance, or one run in it; only its name, and where it works, may change meanwhile.
 
     Args:
         session: What names it.
@@ -19,7 +20,11 @@ class Own:
         socket: Where in Herdr it runs, or `none`.
         name: What people call it.
         extent: What its scope takes in and is taken in by.
+        folder: The folder it works in, where its worktree group is looked up.
         run: The peer id of the run that this is; None for the session itself.
+
+    Attributes:
+        group: The key of its worktree group as last proven and published; None without proof.
     """
 
     def __init__(
@@ -32,6 +37,7 @@ class Own:
         socket: str,
         name: str,
         extent: Extent,
+        folder: Folder | None = None,
         run: str | None = None,
     ) -> None:
         self.session = session
@@ -41,6 +47,8 @@ class Own:
         self.socket = socket
         self.name = name
         self.extent = extent
+        self.folder = folder
+        self.group: str | None = None
         self.run = run
 
     def with_run(self, run: str, name: str, scope: str | None) -> "Own":
@@ -83,11 +91,15 @@ class Own:
             self.kind,
             self.socket,
             self.run,
+            self.group,
         )
 
     def as_party(self) -> Party:
         """Give this session as evidence."""
-        return Party(self.key, self.role, self.kind, self.extent)
+        terminal = self.session.host == TERMINAL
+        return Party(
+            self.key, self.role, self.kind, self.extent, self.socket, terminal=terminal, folder=self.folder
+        )
 
 
 class OwnRun(Own):
@@ -116,7 +128,7 @@ class OwnRun(Own):
 
     def as_party(self) -> Party:
         """See `Own.as_party`; the session's own scope and place may change at any time."""
-        self.extent = limited(self._of.extent, self._scope)
+        self.extent, self.folder = limited(self._of.extent, self._scope), self._of.folder
         return super().as_party()
 
 
@@ -132,9 +144,17 @@ def sender_of(record: Record) -> Sender:
         name=presence.name if presence else None,
         kind=record.kind,
         socket=presence.socket if presence else "none",
+        group=presence.group if presence else None,
     )
 
 
-def party_of(sender: Sender, extent: Extent = ANYWHERE) -> Party:
-    """Give a sender as evidence; its extent counts at acceptance alone, and is not kept with what it sent."""
-    return Party(sender.key, sender.role, sender.kind, extent)
+def party_of(sender: Sender) -> Party:
+    """Give a sender as the evidence that acceptance stored about it, which stands; its scope is not kept."""
+    return Party(
+        sender.key,
+        sender.role,
+        sender.kind,
+        socket=sender.socket,
+        membership=None if sender.group is None else Grouped(sender.group),
+        terminal=sender.host == TERMINAL,
+    )

@@ -16,7 +16,7 @@ from herd.coordinator.delivery import Delivery
 from herd.coordinator.expiring import Expiring
 from herd.coordinator.health import Health
 from herd.coordinator.lanes import Lanes
-from herd.coordinator.own import Own, party_of, sender_of
+from herd.coordinator.own import Own, sender_of
 from herd.coordinator.runs.directories import Proofs, Proved
 from herd.coordinator.runs.directory import answer_of, asked_about
 from herd.coordinator.runs.runs import Runs
@@ -55,6 +55,8 @@ from herd.presence.scopes import Extent
 from herd.presence.session_file import read_session_file
 from herd.rpc.connection import Connection
 from herd.rpc.handshake import Identity, NonceMemory, ServerHandshake
+from roles.evidence import party_on_record
+from roles.model import LEAD, Party
 
 _log = logging.getLogger("herd.coordinator.peers")
 
@@ -194,7 +196,7 @@ class PeerHandler:
         envelope = read_envelope(params)
         sender = sender_of(caller)
         proof = self._fitting([envelope], sender, caller, connection)
-        party = party_of(sender, self._extent(caller))
+        party = self._party(caller)
         taken = await self._taking.take([envelope], sender, party, several=False, proof=proof)
         if envelope.parts is not None and (taken.refusal is None or not taken.refusal.may_pass):
             self._inner.uploads.end(sender.key, envelope.message_id, envelope.to)
@@ -209,7 +211,7 @@ class PeerHandler:
         sender = sender_of(caller)
         # What goes on with an upload waits for nothing: pieces are taken in the order of their frames.
         if not self._inner.uploads.has(sender.key, piece):
-            party = party_of(sender, self._extent(caller))
+            party = self._party(caller)
             if await self._taking.knows(piece, sender, party):
                 return {"received": piece.described.size}
         return {"received": self._inner.uploads.add(sender.key, piece)}
@@ -221,9 +223,16 @@ class PeerHandler:
         envelopes = read_envelopes(params)
         sender = sender_of(caller)
         proof = self._fitting(envelopes, sender, caller, connection)
-        party = party_of(sender, self._extent(caller))
+        party = self._party(caller)
         taken = await self._taking.take(envelopes, sender, party, several=True, proof=proof)
         return together_to_wire(taken)
+
+    def _party(self, caller: Record) -> Party:
+        """Give the caller as evidence; of one that is withdrawn, what was durable at its start."""
+        party = party_on_record(caller, self._inner.own.socket)
+        if caller.presence is not None:
+            return party
+        return party._replace(role=LEAD, extent=self._extent(caller))
 
     def _extent(self, caller: Record) -> Extent:
         """Give the caller's scope and ids as published, or as durable while it is withdrawn."""

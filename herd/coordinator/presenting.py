@@ -4,8 +4,10 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from typing import Any
 
 from assignments.worktrees.checkout import extent_at
+from assignments.worktrees.groups import Grouped, Unproven
 from assignments.worktrees.topology import Whereabouts
 from herd.coordinator.opening import Locks, Opening
 from herd.coordinator.own import Own
@@ -13,15 +15,16 @@ from herd.coordinator.tasks import Tasks, in_thread
 from herd.core.build import running_build
 from herd.core.errors import HerdError, RecoveryRequired
 from herd.core.files import private_folder
-from herd.core.limits import CWD_CHARACTERS
+from herd.core.identity import TERMINAL
+from herd.core.limits import CWD_CHARACTERS, SUBPROCESS_S
 from herd.core.locks import Owner
 from herd.core.processes import start_token
 from herd.core.refusals import mending, refusal_of
 from herd.presence.publisher import Instance, Publisher
 from herd.presence.record import Presence, clipped
-from herd.presence.scopes import Extent
 from herd.presence.session_file import SessionFile, amend_session_file
 from herd.rpc.handshake import Identity
+from roles.model import Folder
 
 _log = logging.getLogger("herd.coordinator")
 
@@ -66,9 +69,11 @@ class Presenting:
         return self._cwd
 
     def publish(self) -> None:
-        """Begin a new generation with what is known now, and look the labels up behind it."""
+        """Begin a new generation with what is known now, and look labels and worktree group up behind it."""
+        self._own.group = None  # what was proven for an earlier generation proves nothing about this one
         self._write(lambda: self._publisher.publish(self._presence()))
         self._tasks.create_task(self._enrich())
+        self._look_up_group()
         if self._cwd != self._located:
             self._tasks.create_task(self._locate())  # what the disk refused when the session moved
 
@@ -122,10 +127,12 @@ class Presenting:
         moved = cwd is not None and cwd != self._cwd
         if moved:
             self._cwd, self._labels = cwd or self._cwd, Whereabouts()
+            self._own.folder = Folder(self._cwd, self._opening.place.workspace_id)
         self._relabel()
         if moved:
             self._tasks.create_task(self._enrich())
             self._tasks.create_task(self._locate())
+            self._look_up_group()
 
     def undrained(self, since: int | None) -> None:
         """Show since when mail has waited for the host, in milliseconds since the epoch; None: none does."""
@@ -157,21 +164,54 @@ class Presenting:
             cwd = self._cwd
             if cwd == self._located:
                 return
-            try:
-                extent = await in_thread(self._kept, cwd)
-            except HerdError as fault:
-                self._unwritable(fault)
-                return
-            except OSError as fault:
-                self._unwritable(refusal_of(fault) or RecoveryRequired(f"session.json: {fault}"))
+            extent = await in_thread(extent_at, cwd, self._opening.scope)
+            if not await self._amended(extent=extent):
                 return
             self._located, self._own.extent = cwd, extent
         self._relabel()
 
-    def _kept(self, cwd: str) -> Extent:
-        extent = extent_at(cwd, self._opening.scope)
+    def _look_up_group(self) -> None:
+        if self._own.session.host != TERMINAL:  # no verdict asks for that one's
+            self._tasks.create_task(self._group())
+
+    async def _group(self) -> None:
+        """Have the worktree group proven, and publish it, if it is another, in a generation of its own.
+
+        A proof is durable before it is published; what could not be proven is published as none, and what
+        was durable stays: it was the last group.
+        """
+        folder = self._own.folder
+        if folder is None:
+            return
+        try:
+            async with asyncio.timeout(SUBPROCESS_S):
+                found = await self._opening.groups.membership(folder.cwd, folder.workspace_id)
+        except TimeoutError:
+            found = Unproven("no answer came in time")
+        async with self._locating:
+            group = found.key if isinstance(found, Grouped) else None
+            if self._own.folder != folder or self._over:
+                return
+            if not isinstance(found, Unproven) and not await self._amended(group=group):
+                return
+        if self._own.folder != folder or self._own.group == group:
+            return
+        self._own.group = group
+        if self._publisher.presence is not None and not self._over:
+            self._write(lambda: self._publisher.publish(self._presence()))
+
+    async def _amended(self, **changes: Any) -> bool:
+        """Change the session's file; False where the disk refuses, which is told."""
         file = SessionFile(self._own.session, kind=self._own.kind, role=self._own.role)
-        return amend_session_file(self._opening.layout, file, extent=extent).extent
+        try:
+            await in_thread(lambda: amend_session_file(self._opening.layout, file, **changes))
+        except HerdError as fault:
+            self._unwritable(fault)
+            return False
+        except OSError as fault:
+            self._unwritable(refusal_of(fault) or RecoveryRequired(f"session.json: {fault}"))
+            return False
+        return True
 
     def _write(self, write: Callable[[], object]) -> None:
         try:
@@ -208,6 +248,7 @@ class Presenting:
             repository=self._own.extent.repository,
             undrained_since=self._undrained,
             runs=self._runs,
+            group=self._own.group,
         )
 
 

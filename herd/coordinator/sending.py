@@ -20,7 +20,7 @@ from herd.coordinator.queueing import Queued, queue
 from herd.coordinator.runs.others import ListedRuns
 from herd.coordinator.thread import Thread
 from herd.core.clock import Clock
-from herd.core.errors import EligibilityUnverified, PeerOffline
+from herd.core.errors import PeerOffline
 from herd.core.identity import is_peer_id
 from herd.core.limits import SEND_WAIT_MS, Limits
 from herd.core.paths import Layout
@@ -32,6 +32,7 @@ from herd.mail.routes import Progress, Routes
 from herd.mail.steps import OUTBOX_AFTER, OUTBOX_BEFORE, Step, no_step
 from herd.presence.registry import names_of
 from herd.presence.session_file import read_session_file
+from roles.evidence import party_on_file, party_on_record
 from roles.model import Party
 
 __all__ = ["Sending", "Sent", "Submission"]
@@ -175,8 +176,12 @@ class Sending:
             EligibilityDenied, EligibilityUnverified: by the verdict.
             HerdError: this session is unhealthy, or nothing can be judged now.
         """
-        with await self._authority.share() as hold:
-            self._require_allowed(key, hold)
+
+        async def attempt() -> None:
+            with await self._authority.share() as hold:
+                self._require_allowed(key, hold)
+
+        await self._authority.fresh(attempt)
 
     async def _queued(
         self, message_id: str, submission: Submission, *, command: bool
@@ -187,12 +192,7 @@ class Sending:
         try:
             recipient = await self._resolved(submission, command=command)
             draft = await self._drafting.draft(message_id, submission, recipient)
-            hold = await self._authority.share()
-            try:
-                return await self._begun(draft, hold)
-            except BaseException:
-                hold.release()
-                raise
+            return await self._authority.fresh(lambda: self._judged(draft))
         finally:
             self._lanes.leave(submission.target)
 
@@ -222,6 +222,14 @@ class Sending:
         await self._others.require_receiving(record, recipient.to)
         return recipient._replace(run=True)
 
+    async def _judged(self, draft: Draft) -> "asyncio.Future[Outgoing]":
+        hold = await self._authority.share()
+        try:
+            return await self._begun(draft, hold)
+        except BaseException:
+            hold.release()
+            raise
+
     async def _begun(self, draft: Draft, hold: Share) -> "asyncio.Future[Outgoing]":
         """Judge by the evidence as it is now and give the row its place in the next commit.
 
@@ -230,18 +238,18 @@ class Sending:
         """
         now = self._clock.wall_ms()
         automatic = self._thread.driven and draft.row.depth > 0
-        self._require_allowed(draft.row.recipient_key, hold)
+        self._require_allowed(draft.row.recipient_key, hold, reply=draft.row.reply_to is not None)
         self._step(OUTBOX_BEFORE)
         return await self._mailbox.begin(
             lambda connection: queue(connection, draft, self._limits, now, automatic=automatic),
             lambda result: self._committed(result, hold),
         )
 
-    def _require_allowed(self, key: str, hold: Share) -> None:
+    def _require_allowed(self, key: str, hold: Share, *, reply: bool = False) -> None:
         self._health.require()
-        if key not in hold.allowed and key != self._own.key:
-            self._authority.require(self._own.as_party(), self._party(key))
-            hold.allowed.add(key)
+        if (key, reply) not in hold.allowed and key != self._own.key:
+            hold.ruling.require(self._own.as_party(), self._party(key), reply=reply)
+            hold.allowed.add((key, reply))
 
     def _committed(self, result: Callable[[], Queued], hold: Share) -> Outgoing:
         with hold:
@@ -261,13 +269,8 @@ class Sending:
         """Read the target's evidence as it is now, just before the commit."""
         record = self._carrier.running(key)
         if record is not None:
-            if record.presence is None:
-                raise EligibilityUnverified(
-                    "that session is on record and not listed: it is starting, ending, suspended or unhealthy"
-                )
-            return Party(key, record.presence.role, record.kind, record.presence.extent)
-        file = read_session_file(self._layout, key)
-        return Party(key, file.role, file.kind, file.extent) if file else Party(key, None, None)
+            return party_on_record(record, self._own.socket)
+        return party_on_file(key, lambda one: read_session_file(self._layout, one))
 
     async def _reached(
         self, begun: "asyncio.Future[Outgoing]", told: _Told, queued: Callable[[], None] | None

@@ -5,15 +5,16 @@ Which requests there are, and who may make them, is told in `peers`.
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from herd.coordinator.evidence import Ruling
 from herd.coordinator.own import Own
-from herd.core.authority_lock import AuthorityHold
 from herd.core.errors import HerdError, TargetEnded
 from herd.core.moments import Moment
 from herd.mail import inbox, outbox
 from herd.mail.body_wire import Piece
-from herd.mail.inbox import Admission, Sender
+from herd.mail.inbox import Admission, Admitted, Sender
 from herd.mail.outbox import Outgoing
 from herd.mail.parts import Bodies
 from herd.mail.receipts import REPLIED, Receipt
@@ -86,7 +87,10 @@ class Taking:
             if proof is not None:
                 sender, scope = await proof()
                 party = party._replace(extent=limited(party.extent, scope))
-            taken = await self._begun(envelopes, sender, party, lanes, came, several=several, bodies=bodies)
+            begin = partial(
+                self._begun, envelopes, sender, party, lanes, came, several=several, bodies=bodies
+            )
+            taken = await self._inner.authority.fresh(begin)
         except TargetEnded as over:
             try:
                 return await self._known(envelopes, sender, over)
@@ -106,8 +110,12 @@ class Taking:
         """
         inner = self._inner
         inner.health.require()
-        with await inner.authority.hold():
-            closed = self._refusal(party, inner.own)
+
+        async def attempt() -> Admitted:
+            with await inner.authority.hold() as ruling:
+                return self._admitted(party, inner.own, ruling)
+
+        closed = (await inner.authority.fresh(attempt)).closed
 
         def look(connection: sqlite3.Connection) -> bool:
             if inbox.find(connection, sender.key, piece.message_id, piece.to) is not None:
@@ -137,14 +145,14 @@ class Taking:
         leave a committed message that no reader is told of.
         """
         inner = self._inner
-        closed: HerdError | None = None
+        admitted = Admitted()
 
         def committed(result: Callable[[], _Committed]) -> Together:
             together = self._committed(result, hold, lanes, waits, several=several)
             if any(envelope.expires_in_ms is not None for envelope in envelopes):
                 inner.expiring.look()
-            if closed is not None and not together.receipts:
-                raise closed
+            if admitted.closed is not None and not together.receipts:
+                raise together.refusal or admitted.closed
             return together
 
         hold = await inner.authority.hold()
@@ -152,34 +160,33 @@ class Taking:
             # As late as can be: a run that lives now has its end written down behind what is begun here.
             live = self._recipient(envelopes[0].to)
             waits = (live or inner).delivery.waits
-            closed = self._refusal(party, (live or inner).own)
+            admitted = self._admitted(party, (live or inner).own, hold)
             if several:
                 inner.step(SEVERAL_TAKEN_BEFORE)
             else:
                 inner.step(INBOX_BEFORE)
             coming = bodies if bodies is not None or several else self._bodies(envelopes[0], sender)
-            acceptance = self._acceptance(envelopes, sender, closed, came, live, coming)
+            acceptance = self._acceptance(envelopes, sender, admitted, came, live, coming)
             return await inner.mailbox.begin(acceptance, committed)
         except BaseException:
             hold.release()
             raise
 
-    def _refusal(self, party: Party, own: Own) -> HerdError | None:
-        """Give why nothing new is taken from a sender, for good; None where it is.
+    def _admitted(self, party: Party, own: Own, ruling: Ruling) -> Admitted:
+        """Judge a sender; where it is refused for good, tell why nothing new is taken from it.
 
         Raises:
             HerdError: a refusal that may pass, or one to a session without a mailbox.
         """
         inner = self._inner
         if party.key == own.key:
-            return None  # those inside a session write to each other
+            return Admitted()  # those inside a session write to each other
         try:
-            inner.authority.require(party, own.as_party())
+            return ruling.admitted(party, own.as_party())
         except HerdError as refusal:
             if refusal.may_pass or inner.mailbox.custody_id is None:
                 raise
-            return refusal
-        return None
+            return Admitted(refusal, replies=False)
 
     def _recipient(self, to: str) -> "LiveRun | None":
         """Give the run that messages are for; None for the session itself.
@@ -210,7 +217,7 @@ class Taking:
     def _committed(
         self,
         result: Callable[[], _Committed],
-        hold: AuthorityHold,
+        hold: Ruling,
         lanes: Sequence[str],
         waits: Callable[[], None],
         *,
@@ -237,7 +244,7 @@ class Taking:
         self,
         envelopes: Sequence[Envelope],
         sender: Sender,
-        closed: HerdError | None,
+        admitted: Admitted,
         came: Moment,
         live: "LiveRun | None",
         bodies: Bodies | None,
@@ -252,12 +259,13 @@ class Taking:
                 now,
                 inner.own.instance_id,
                 inner.rates,
-                closed,
+                admitted.closed,
+                admitted.replies,
                 came=came,
                 driven=(live or inner).thread.driven,
                 run=live.run.peer_id if live else None,
             )
-            taken = accept_in_order(connection, envelopes, sender, admission, bodies)
+            taken = accept_in_order(connection, envelopes, admitted.noted(sender), admission, bodies)
             answered = [
                 outbox.find(connection, envelope.reply_to)
                 for envelope, one in zip(envelopes, taken.accepted, strict=False)

@@ -85,16 +85,16 @@ HANDED_DOWN_S = 30
 PROTOCOL_VERSION = 1
 """Version of the peer protocol and of the envelope."""
 
-RECORD_VERSION = 2
+RECORD_VERSION = 3
 """Version of an instance record in `peers/`."""
 
-SESSION_VERSION = 2
+SESSION_VERSION = 3
 """Version of `session.json`."""
 
 ASSIGNMENT_VERSION = 1
 """Version of an assignment record in `assignments/`."""
 
-MAILBOX_VERSION = 2
+MAILBOX_VERSION = 3
 """Version of the tables in `mailbox.sqlite3` (SQLite's `user_version`)."""
 
 MAILBOX_APPLICATION_ID = 0x48455244

@@ -32,12 +32,12 @@ from herd.mail.parts import Bodies, Parts, require_taken
 from herd.mail.pushing import push
 from herd.mail.rates import Rates
 from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, REJECTED, TARGET_ENDED, Receipt, advanced
-from herd.mail.received import Acceptance, Admission, Incoming, Lying, Sender
+from herd.mail.received import Acceptance, Admission, Admitted, Incoming, Lying, Sender
 from herd.mail.shown import Shown
 from herd.mail.storage import require_room
 from herd.mail.wire import Envelope, as_json, digest_of
 
-__all__ = ["Acceptance", "Admission", "Incoming", "Lying", "Sender", "accept", "find"]
+__all__ = ["Acceptance", "Admission", "Admitted", "Incoming", "Lying", "Sender", "accept", "find"]
 
 _COLUMNS = (
     "sequence, sender_key, message_id, recipient, digest, sender, content, topic, reply_to, correlation_id,"
@@ -368,7 +368,7 @@ def _admitted(
     bodies: Bodies | None,
 ) -> int | None:
     """Make every check of a new message that needs this mailbox; gives what it has left of its lifetime."""
-    if admission.closed is not None:
+    if admission.closed is not None and not (admission.replies and envelope.reply_to is not None):
         raise admission.closed
     lifetime_ms = _lifetime(envelope, admission)
     if envelope.reply_to is not None:

@@ -26,7 +26,7 @@ from herd.core.limits import DEFAULT_LIMITS, Limits
 from herd.core.moments import Moment
 from herd.core.paths import Layout
 from herd.mail import inbox, outbox
-from herd.mail.inbox import Admission, Sender
+from herd.mail.inbox import Admission, Admitted, Sender
 from herd.mail.parts import Bodies
 from herd.mail.rates import Rates
 from herd.mail.receipts import Receipt
@@ -174,8 +174,8 @@ class VisitReach:
         layout: The folders of this machine.
         key: The session key of the one to reach.
         sender: Who hands in or tells, as its own records prove it.
-        admit: Judges whether the sender may write to that session, and gives what is held until the commit;
-            raises to refuse.
+        admit: Judges whether the sender may write to that session, and gives what is held until the commit,
+            with what it found; raises to refuse.
         limits: The bounds in force.
         clock: Says when.
     """
@@ -187,7 +187,7 @@ class VisitReach:
         layout: Layout,
         key: str,
         sender: Sender,
-        admit: Callable[[], AbstractContextManager[None]],
+        admit: Callable[[], AbstractContextManager[Admitted | None]],
         *,
         limits: Limits,
         clock: Clock,
@@ -212,13 +212,18 @@ class VisitReach:
 
     async def _accepted(self, envelopes: Sequence[Envelope], bodies: Bodies | None) -> Together:
         def work(
-            connection: sqlite3.Connection, file: SessionFile, closed: HerdError | None = None
+            connection: sqlite3.Connection,
+            file: SessionFile,
+            admitted: Admitted,
         ) -> Together:
             now, rates = Moment.now(self._clock), Rates(self._limits)
             inbox.expire_due(connection, now)  # or what is over would keep the room of what comes
             custody_id = file.custody_id or ""
-            admission = Admission(custody_id, self._limits, now, rates=rates, closed=closed)
-            return accept_in_order(connection, envelopes, self._sender, admission, bodies).told()
+            admission = Admission(
+                custody_id, self._limits, now, None, rates, admitted.closed, admitted.replies
+            )
+            sender = admitted.noted(self._sender)
+            return accept_in_order(connection, envelopes, sender, admission, bodies).told()
 
         def judged() -> Together:
             if bodies is not None:
@@ -226,12 +231,13 @@ class VisitReach:
             # The verdict's lock comes before the visited mailbox's, and is held across the commit.
             with ExitStack() as held:
                 try:
-                    held.enter_context(self._admit())
+                    admitted = held.enter_context(self._admit())
                 except HerdError as refusal:
                     if refusal.may_pass:
                         raise
-                    return self._known(partial(work, closed=refusal), refusal)
-                return visit(self._layout, self._key, work)
+                    return self._known(partial(work, admitted=Admitted(refusal, replies=False)), refusal)
+                through = partial(work, admitted=admitted or Admitted())
+                return visit(self._layout, self._key, through)
 
         return await asyncio.to_thread(judged)
 

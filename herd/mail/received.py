@@ -28,6 +28,10 @@ class Sender(NamedTuple):
     kind: str = "ordinary"
     socket: str = "none"
     run: str | None = None
+    group: str | None = None
+    """The key of the worktree group that it was in: as it was proven for this verdict, or published."""
+    branch: str | None = None
+    """The branch that an assignment gave it then."""
 
     @property
     def identity(self) -> str:
@@ -75,6 +79,26 @@ class Lying(NamedTuple):
     accepted_at: int
 
 
+class Admitted(NamedTuple):
+    """What the verdict at a mailbox's door found, to be held to until the commit.
+
+    Attributes:
+        closed: Why it is not taken; None where everything is.
+        replies: Whether replies are taken nevertheless.
+        group: The sender's worktree group, where the verdict rests on it.
+        branch: The branch that an assignment gives the sender.
+    """
+
+    closed: HerdError | None = None
+    group: str | None = None
+    branch: str | None = None
+    replies: bool = True
+
+    def noted(self, sender: Sender) -> Sender:
+        """Give the sender with what was found out about it."""
+        return sender._replace(group=self.group or sender.group, branch=self.branch)
+
+
 class Admission(NamedTuple):
     """With what a mailbox admits messages.
 
@@ -86,6 +110,7 @@ class Admission(NamedTuple):
         rates: What each sender may still hand in; None to tell it from the inbox alone.
         closed: Why nothing new is taken, for good; None where it is. What came before is answered: a refusal
             now would say of a message in custody that it is in none.
+        replies: Whether a message that answers one of this session's is taken nevertheless.
         came: When the request came in; None for the moment that is `now`.
         driven: Whether mail can make this session act, so that what came without a person is counted.
         run: The run that they are for, by its peer id; None for the session itself.
@@ -97,6 +122,7 @@ class Admission(NamedTuple):
     instance_id: str | None = None
     rates: Rates | None = None
     closed: HerdError | None = None
+    replies: bool = False
     came: Moment | None = None
     driven: bool = False
     run: str | None = None

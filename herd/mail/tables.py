@@ -195,7 +195,11 @@ CREATE TABLE events (
 CREATE INDEX events_expired ON events (cursor) WHERE kind = 'message' AND state = 'expired';
 """
 
-SCRIPTS = (_FIRST, _SECOND)
+_THIRD = """
+-- A stored sender may name its worktree group and its branch, which no earlier version can read.
+"""
+
+SCRIPTS = (_FIRST, _SECOND, _THIRD)
 """What makes each version of the tables out of the one before it, from nothing to `MAILBOX_VERSION`."""
 
 

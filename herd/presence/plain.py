@@ -47,6 +47,7 @@ def _labels(*names: str) -> str:
 
 _SINCE = Presence._fields.index("since")
 _UNDRAINED = Presence._fields.index("undrained_since")
+_RUNS = Presence._fields.index("runs")
 _PRESENCE = (
     rf'\{{"role":"{_one_of(ROLES)}","socket":"{_FILLED}"'
     + _labels("cwd", "name", "repo", "branch", "workspace_label")
@@ -57,6 +58,7 @@ _PRESENCE = (
     + _labels("workspace", "repository")
     + _optional("undrained_since", _NUMBER)
     + _optional("runs", "(true)")
+    + _labels("group")
     + r"\}"
 )
 _RECORD = re.compile(
@@ -138,7 +140,8 @@ def _presence(*fields: Any) -> Presence | None:
     """Give the presence from its fields in their order; None where a moment is later than any can be."""
     since = None if fields[_SINCE] is None else int(fields[_SINCE])
     undrained_since = None if fields[_UNDRAINED] is None else int(fields[_UNDRAINED])
-    runs = None if fields[-1] is None else True
+    runs = None if fields[_RUNS] is None else True
     if max(since or 0, undrained_since or 0) > MOMENT_MS:
         return None
-    return Presence._make((*fields[:_SINCE], since, *fields[_SINCE + 1 : _UNDRAINED], undrained_since, runs))
+    between = fields[_SINCE + 1 : _UNDRAINED]
+    return Presence._make((*fields[:_SINCE], since, *between, undrained_since, runs, *fields[_RUNS + 1 :]))

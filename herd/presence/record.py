@@ -53,7 +53,7 @@ __all__ = [
     "encode",
 ]
 
-_LEFT_OUT_FIRST = ("workspace_label", "branch", "repo", "name", "cwd", "repository", "workspace")
+_LEFT_OUT_FIRST = ("workspace_label", "branch", "repo", "name", "cwd", "repository", "workspace", "group")
 """What a record too long goes without, in this order; without an id a session is in fewer scopes."""
 
 
@@ -200,7 +200,10 @@ def _presence(fields: Fields) -> Presence:
         **{label: fields.optional_text(label) for label in ("name", "repo", "branch", "workspace_label")},
         **{native: fields.optional_text(native) for native in ("pane_id", "tab_id", "workspace_id")},
         scope=fields.one_of("scope", SCOPES),
-        **{place: fields.optional_text(place, most=PLACE_ID_BYTES) for place in ("workspace", "repository")},
+        **{
+            place: fields.optional_text(place, most=PLACE_ID_BYTES)
+            for place in ("workspace", "repository", "group")
+        },
     )
     fields.end()
     return presence

@@ -1,7 +1,8 @@
 """`sessions/<session key>/session.json`: what is durable about a session besides its mail.
 
-It binds the folder to its session, and holds the kind (fixed at the first start), the last role and group,
-the last scope and the ids of where the session was, and the custody id of the mailbox once there is one.
+It binds the folder to its session, and holds the kind (fixed at the first start), the last role, group and
+Herdr socket, the last scope and the ids of where the session was, and the custody id of the mailbox once
+there is one.
 It is written only under the session's mailbox lock, or before the session's first record.
 """
 
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from herd.core.errors import NewerState, RecoveryRequired
 from herd.core.files import private_folder, read_private, replace_private
 from herd.core.identity import SessionName
-from herd.core.limits import PLACE_ID_BYTES, SESSION_FILE_BYTES, SESSION_VERSION
+from herd.core.limits import CWD_CHARACTERS, PLACE_ID_BYTES, SESSION_FILE_BYTES, SESSION_VERSION
 from herd.core.paths import Layout
 from herd.presence.fields import Fields, Malformed, read_fields
 from herd.presence.scopes import ANYWHERE, SCOPES, Extent
@@ -22,6 +23,9 @@ from herd.presence.stamps import Stamp, stamp_at
 
 _FIRST_VERSION = 1
 """The version that knew no scopes: what it says of a session is that nothing narrows it."""
+
+_SECOND_VERSION = 2
+"""The last version that knew no socket."""
 
 _amending = threading.Lock()
 
@@ -35,6 +39,7 @@ class SessionFile(NamedTuple):
     group: str | None = None
     custody_id: str | None = None
     extent: Extent = ANYWHERE
+    socket: str | None = None
 
 
 def read_session_file(layout: Layout, key: str) -> SessionFile | None:
@@ -95,6 +100,7 @@ def write_session_file(layout: Layout, file: SessionFile) -> None:
         "group": file.group,
         "custody_id": file.custody_id,
         **file.extent._asdict(),
+        "socket": file.socket,
     }
     data = json.dumps(shape, ensure_ascii=False, indent=2).encode() + b"\n"
     replace_private(layout.session_file(key), data)
@@ -129,9 +135,10 @@ def _decode(data: bytes, key: str, path: str) -> SessionFile:
         session=session,
         kind=fields.one_of("kind", ("ordinary", "managed")),
         role=fields.one_of("role", ("lead", "manager", "chief", "agent")),
-        group=fields.text_or_null("group"),
+        group=fields.text_or_null("group", most=PLACE_ID_BYTES),
         custody_id=fields.text_or_null("custody_id"),
         extent=ANYWHERE if version == _FIRST_VERSION else _extent(fields),
+        socket=None if version <= _SECOND_VERSION else fields.text_or_null("socket", most=CWD_CHARACTERS),
     )
     fields.end()
     if session.key != key:

@@ -46,6 +46,8 @@ class Presence(NamedTuple):
     undrained_since: int | None = None
     runs: bool | None = None
     """Whether it has runs, so that nobody asks for them who need not; never False."""
+    group: str | None = None
+    """The key of the worktree group that topology proved for this generation; None without proof."""
 
     @property
     def extent(self) -> Extent:

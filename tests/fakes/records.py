@@ -77,7 +77,7 @@ def record_of(
 def shape_of(record: Record) -> dict[str, Any]:
     """Give the JSON object of a record's file, written out here once more, apart from what is tested."""
     shape: dict[str, Any] = {
-        "version": 2,
+        "version": 3,
         "session": {
             "host": record.session.host,
             "session_id": record.session.session_id,

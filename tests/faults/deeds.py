@@ -34,7 +34,7 @@ from herd.mail.inbox import Sender
 from herd.mail.reach import VisitReach
 from herd.mail.wire import Envelope, read_envelope
 from herd.rpc.connection import Connection
-from roles.eligibility import OrdinaryLeads
+from roles.eligibility import Leads
 from roles.model import Party
 from tests.fakes.bounds import UNHURRIED
 
@@ -204,7 +204,7 @@ async def _visited(
 ) -> None:
     mine = SessionName("claude", visitor)
     sender = Sender(mine.key, target_of("lead", mine.key), "lead", mine.host, visitor)
-    authority = Authority(layout, OrdinaryLeads())
+    authority = Authority(layout, Leads())
     parties = Party(mine.key, "lead", "ordinary"), Party(session.key, "lead", "ordinary")
     reach = VisitReach(
         layout,

@@ -501,7 +501,7 @@ class BySender:
     def __init__(self):
         self.verdicts = {}
 
-    def verdict(self, sender, _):
+    def verdict(self, sender, _, scan, *, reply=False):
         return self.verdicts.get(sender.key, Allowed())
 
 

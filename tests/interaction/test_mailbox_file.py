@@ -490,7 +490,7 @@ def test_a_session_file_that_is_corrupt_or_names_another_session_closes_the_fold
 @pytest.mark.parametrize("opener", [by_a_visitor_who_brings, by_a_visitor_who_looks])
 def test_a_session_file_of_a_newer_version_closes_the_folder(layout: Layout, path: Path, opener: Openers):
     file = Path(layout.session_file(BOB.key))
-    file.write_bytes(file.read_bytes().replace(b'"version": 2', b'"version": 3'))
+    file.write_bytes(file.read_bytes().replace(b'"version": 3', b'"version": 4'))
 
     fault = refusal(opener, layout)
 

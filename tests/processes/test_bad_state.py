@@ -274,7 +274,7 @@ def of_another_session(file: Path) -> None:
 
 
 def of_a_newer_version(file: Path) -> None:
-    changed(file, version=3, colour="blue")
+    changed(file, version=4, colour="blue")
 
 
 def with_an_unknown_field(file: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_folder_whose_file_names_another_session_is_refused(machine: Machine):
 
 @pytest.mark.requirement("A-storage-13")
 def test_a_session_file_of_a_newer_version_is_left_alone_and_not_called_corrupt(machine: Machine):
-    stays_out(machine, of_a_newer_version, 9, "has version 3, and this Herd knows 2")
+    stays_out(machine, of_a_newer_version, 9, "has version 4, and this Herd knows 3")
 
 
 @pytest.mark.parametrize(
@@ -532,7 +532,7 @@ def test_each_exit_status_is_the_one_of_its_kind(machine: Machine):
     closed = ("sh", "-c", 'exec "$@" >&-', "sh", *machine.shell.herd)
     newer = Path(machine.layout.session_folder(SessionName("pi", "p").key))
     newer.mkdir(mode=0o700)
-    (newer / "session.json").write_text('{"version": 3}', encoding="utf-8")
+    (newer / "session.json").write_text('{"version": 4}', encoding="utf-8")
     (newer / "session.json").chmod(0o600)
 
     assert machine.shell.run("peers").status == 0

@@ -258,7 +258,6 @@ def test_every_file_of_running_sessions_stands_on_the_page_with_its_mode_and_siz
     met = compare(found_below(home))
 
     assert {row.path for row in rows()} - met == {
-        "locks/authority.generation",
         *OF_CLAUDE_CODE,
         *OF_ASSIGNMENTS,
     }
@@ -273,7 +272,6 @@ def test_what_sessions_leave_when_they_end_is_what_the_page_says(
     files = found_below(home)
     gone = {row.path for row in rows()} - compare(files)
     assert gone - OF_CLAUDE_CODE - OF_ASSIGNMENTS == {
-        "locks/authority.generation",
         "peers/KEY.json",
         "run/INSTANCE.sock",
         "sessions/KEY/mailbox.sqlite3-wal",

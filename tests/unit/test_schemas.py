@@ -53,6 +53,7 @@ FULL = Presence(
     repository="/x/.git",
     undrained_since=5,
     runs=True,
+    group="/x/.git",
 )
 
 
@@ -69,16 +70,16 @@ FULL = Presence(
         pytest.param(
             RECORD_VERSION,
             [shape_of(json.loads(encode(record_of(session_of(1), FULL)))), CAPABILITIES],
-            (2, "36b9fc5a89a20716"),
+            (3, "19469523c8262ddb"),
             id="an instance record",
         ),
         pytest.param(
-            SESSION_VERSION, SessionFile._fields + Extent._fields, (2, "2ba66468259eb21e"), id="session.json"
+            SESSION_VERSION, SessionFile._fields + Extent._fields, (3, "e9e1ce4228c14c0e"), id="session.json"
         ),
         pytest.param(
             MAILBOX_VERSION,
             [[script.split() for script in SCRIPTS], MAILBOX_APPLICATION_ID],
-            (2, "aeacce475999ed6c"),
+            (3, "b961183517ce19a1"),
             id="the mailbox",
         ),
     ],

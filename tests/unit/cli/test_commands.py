@@ -165,7 +165,8 @@ def test_a_terminal_session_that_sleeps_is_an_ordinary_lead(home: Path, session_
 
     view = self_view(context_at(home, **herdr), caller)
 
-    assert as_party(caller) == Party(session.key, "lead", "ordinary")
+    party = Party(session.key, "lead", "ordinary", socket="/run/herdr.sock", terminal=True)
+    assert as_party(context_at(home, **herdr), caller) == party
     assert (view["target"], view["name"], view["role"]) == (target_of("lead", session.key), name, "lead")
     assert (view["kind"], view["socket"]) == ("ordinary", "/run/herdr.sock")
     assert self_view(context_at(home), caller)["socket"] == "none"

@@ -74,10 +74,11 @@ async def test_who_comes_in_a_later_turn_waits_behind_a_change_that_waits(layout
 
 
 async def test_what_was_allowed_under_one_hold_is_not_allowed_under_the_next(authority):
+    (await authority.hold()).release()  # the first one reads the assignments, in another thread
     with await authority.share() as share:
-        share.allowed.add("key")
+        share.allowed.add(("key", False))
         with await authority.share() as other:
-            assert other.allowed == {"key"}
+            assert other.allowed == {("key", False)}
 
     with await authority.share() as next_one:
         assert next_one.allowed == set()

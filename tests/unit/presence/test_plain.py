@@ -32,6 +32,8 @@ FULL = record_of(
         workspace="/home/me/proj ect",
         repository="/home/me/proj ect/.git",
         undrained_since=0,
+        runs=True,
+        group="/home/me/proj ect/.git",
     ),
 )
 VALUES = (

@@ -37,6 +37,7 @@ FULL = record_of(
         scope="repository",
         workspace="/home/me/proj ect",
         repository="/home/me/proj ect/.git",
+        group="/home/me/proj ect/.git",
     ),
 )
 LABELS = ("name", "repo", "branch", "workspace_label")
@@ -82,7 +83,7 @@ class TestSchema:
         written = json.loads(encode(FULL))
 
         assert written == {
-            "version": 2,
+            "version": 3,
             "session": {"host": "pi", "session_id": "a session", "created": "2026-08-20T10:00:00Z"},
             "kind": "ordinary",
             "claim": {"pid": 4_711, "start": "boot:4026531836:99", "id": f"claim-{SESSION.key[:12]}"},
@@ -111,9 +112,10 @@ class TestSchema:
                 "scope": "repository",
                 "workspace": "/home/me/proj ect",
                 "repository": "/home/me/proj ect/.git",
+                "group": "/home/me/proj ect/.git",
             },
         }
-        assert RECORD_VERSION == 2
+        assert RECORD_VERSION == 3
 
     @pytest.mark.requirement("A-presence-01")
     def test_without_a_presence_the_instance_stays_and_its_claim_has_no_id(self):
@@ -166,8 +168,8 @@ class TestSchema:
         ("path", "value"),
         [
             ("version", 0),
-            ("version", 1),
-            ("version", 3),
+            ("version", 2),
+            ("version", 4),
             ("version", "1"),
             ("version", True),
             ("kind", "chief"),

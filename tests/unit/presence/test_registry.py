@@ -289,7 +289,7 @@ def folder(layout: Layout, path: str) -> None:
 
 
 def newer(layout: Layout, path: str) -> None:
-    put(path, bytes_of({**shape_of(RECORD), "version": 3}))
+    put(path, bytes_of({**shape_of(RECORD), "version": 4}))
 
 
 def replaced(layout: Layout, path: str) -> None:

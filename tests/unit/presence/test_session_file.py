@@ -25,7 +25,7 @@ from tests.fakes.records import bytes_of, layout_at, put, seen, session_of
 
 ME = SessionName("pi", "ünï-1", "2026-08-20")
 SHAPE: dict[str, Any] = {
-    "version": 2,
+    "version": 3,
     "host": "pi",
     "session_id": "ünï-1",
     "created": "2026-08-20",
@@ -36,10 +36,11 @@ SHAPE: dict[str, Any] = {
     "scope": "repository",
     "workspace": "/home/me/shop",
     "repository": "/home/me/shop/.git",
+    "socket": "/run/herdr.sock",
 }
 EXTENT = Extent("repository", "/home/me/shop", "/home/me/shop/.git")
-FILE = SessionFile(ME, "managed", "manager", "5" * 64, "custody", EXTENT)
-FIRST = {name: SHAPE[name] for name in SHAPE if name not in {"scope", "workspace", "repository"}}
+FILE = SessionFile(ME, "managed", "manager", "5" * 64, "custody", EXTENT, "/run/herdr.sock")
+FIRST = {name: SHAPE[name] for name in SHAPE if name not in {"scope", "workspace", "repository", "socket"}}
 """What the version that knew no scopes wrote."""
 
 
@@ -80,13 +81,21 @@ def test_a_new_session_is_an_ordinary_lead_without_group_and_mailbox(layout):
             "scope": "machine",
             "workspace": None,
             "repository": None,
+            "socket": None,
         }
 
 
 def test_what_knew_no_scopes_is_read_as_narrowed_by_nothing(layout, path):
     put(path, bytes_of({**FIRST, "version": 1}))
 
-    assert read_session_file(layout, ME.key) == FILE._replace(extent=Extent("machine"))
+    assert read_session_file(layout, ME.key) == FILE._replace(extent=Extent("machine"), socket=None)
+
+
+def test_what_knew_no_socket_is_read_as_proving_none(layout, path):
+    second = {name: value for name, value in SHAPE.items() if name != "socket"}
+    put(path, bytes_of({**second, "version": 2}))
+
+    assert read_session_file(layout, ME.key) == FILE._replace(socket=None)
 
 
 class TestAmending:
@@ -179,10 +188,10 @@ def test_a_damaged_file_is_reported_by_its_path_and_kept(layout, path, data):
 
 @pytest.mark.parametrize("more", [{}, {"later": [1]}, {"kind": "guest"}])
 def test_a_file_of_a_newer_version_is_left_alone_whatever_it_says(layout, path, more):
-    put(path, bytes_of({**SHAPE, "version": 3, **more}))
+    put(path, bytes_of({**SHAPE, "version": 4, **more}))
     before = seen(path)
 
-    with pytest.raises(NewerState, match="version 3") as refused:
+    with pytest.raises(NewerState, match="version 4") as refused:
         read_session_file(layout, ME.key)
 
     assert path in refused.value.message

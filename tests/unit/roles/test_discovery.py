@@ -4,19 +4,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assignments.evidence import NOTHING_ASSIGNED
 from herd.core.errors import AmbiguousTarget, UnknownTarget
 from herd.core.identity import is_target, target_of
 from herd.presence.entries import entries_of
 from herd.presence.record import Presence, Record
 from herd.presence.registry import names_of
 from roles.discovery import eligible, named
-from roles.eligibility import OrdinaryLeads
+from roles.eligibility import verdict
 from roles.model import Allowed, Denied, Party, Unverified, Verdict
 from tests.fakes.records import LEAD, record_of, session_of
 
 ME = record_of(session_of(0))
 MY_PARTY = Party(ME.key, "lead", "ordinary")
-JUDGE = OrdinaryLeads()
+
+
+class Nothing:
+    """Judges as the real one does where nothing is assigned."""
+
+    def verdict(self, sender: Party, target: Party) -> Verdict:
+        return verdict(sender, target, NOTHING_ASSIGNED)
+
+
+JUDGE = Nothing()
 
 
 class Says:
@@ -76,7 +86,7 @@ class TestEligible:
 
         eligible([managed], MY_PARTY, judge)
 
-        assert judge.asked == [(MY_PARTY, Party(managed.key, "lead", "managed"))]
+        assert judge.asked == [(MY_PARTY, Party(managed.key, "lead", "managed", socket="none"))]
         assert eligible([managed], MY_PARTY, JUDGE) == []
 
 
