@@ -16,6 +16,7 @@ from tests.bench import (
     grid,
     growth,
     hooks,
+    judged,
     latency,
     lists,
     report,
@@ -39,7 +40,7 @@ SECTIONS: dict[str, tuple[Callable[[Workshop], Iterator[Finding]], ...]] = {
     "grid": (grid.measure,),
     "stored": (stored.measure,),
     "bodies": (bodies.measure,),
-    "authority": (assigned.measure,),
+    "authority": (assigned.measure, judged.measure),
     "steady": (growth.measure, waiting.measure, verdicts.measure),
 }
 """Each section and what it measures, in its order."""
@@ -53,7 +54,7 @@ _ABOUT = """sections:
   grid    rings of 2, 10 and 50 sessions, with messages of 128, 1,024 and 8,000 bytes
   stored  sending, sending again and fetching with 200,000 messages stored
   bodies  a file of 1 MiB, from the call to its acceptance
-  authority  a scan of 1,000 assignments on ten sockets, read for the first time and again
+  authority  a scan of 1,000 assignments on ten sockets, a verdict, and a send that rests on them
   steady  10,000 messages later; a reader that waits; the authority lock under twenty judges
 """
 
