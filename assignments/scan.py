@@ -15,7 +15,7 @@ from assignments.evidence import NOTHING_ASSIGNED, Held, Lacking, Scan
 from assignments.reading import ENDING, Fault, Folder, fault_of, opened, read_in
 from assignments.record import Assignment, Place
 from herd.core.authority_lock import AuthorityHold, AuthorityLock
-from herd.core.errors import HerdError
+from herd.core.errors import HerdError, SystemWant
 from herd.core.paths import Layout
 from herd.presence.stamps import Stamp, stamp_at
 
@@ -89,11 +89,16 @@ class Scans:
 
         Args:
             hold: See `current`.
+
+        Raises:
+            SystemWant: the disk or the kernel keeps the generation from being read, for want of something.
         """
         self._require(hold)
         with self._mutex:
             try:
                 return self._unchanged() or self._made()
+            except SystemWant:
+                raise
             except (HerdError, OSError) as fault:
                 self._scan = None
                 return Scan({}, Lacking(fault_of("", fault).reason, self._layout.authority_generation))

@@ -127,7 +127,8 @@ class Authority:
         try:
             scan = self._scans.current(hold)
             if scan is None:
-                scan = await self._scanned(hold)
+                with self._wanting():
+                    scan = await self._scanned(hold)
         except BaseException:
             hold.release()
             raise
@@ -173,7 +174,9 @@ class Authority:
         with self._wanting():
             hold = self._lock.shared()
         with hold:
-            evidence = Evidence(self._judge, self._scans.scan(hold), self._topologies)
+            with self._wanting():
+                scan = self._scans.scan(hold)
+            evidence = Evidence(self._judge, scan, self._topologies)
             yield evidence.admitted(sender, target)
 
     async def fresh(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
