@@ -37,7 +37,7 @@ Only calls of `os` and `io` are let through. SQLite, sleeping, a blocking socket
 thread holds fail a test wherever they happen.
 """
 
-_LEFT_BEHIND_S = 2.0
+_LEFT_BEHIND_S = 20.0
 """Seconds that a process which is ending has to be gone after the last test of its module."""
 
 _NO_HOME = "/dev/null/a-test-that-needs-a-home-asks-for-the-fixture"

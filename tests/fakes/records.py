@@ -35,6 +35,10 @@ def session_of(number: int, host: str = "claude") -> SessionName:
     return SessionName(host, f"session-{number}")
 
 
+ALICE, BOB, CAROL, DAVE = session_of(1), session_of(2, "pi"), session_of(3, "codex"), session_of(4)
+"""The sessions of most tests, each of another host but the last."""
+
+
 def instance_of(session: SessionName, instance_id: str = "", pid: int = 4_711) -> Instance:
     """Give an instance of a session; its id names the session where none is given."""
     ident = instance_id or f"instance-{session.key[:12]}"

@@ -24,20 +24,7 @@ from herd.core.errors import (
     UnsafeEndpoint,
 )
 from tests.fakes.coordinators import running
-from tests.fakes.records import layout_at, put, record_of, session_of
-
-ALICE, BOB = session_of(1), session_of(2, "pi")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
+from tests.fakes.records import ALICE, BOB, put, record_of
 
 
 async def with_client(session, work, **chosen):

@@ -30,18 +30,12 @@ from tests.fakes.coordinators import asked, running
 from tests.fakes.incoming import incoming
 from tests.fakes.listening import Listening, drained
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
+from tests.fakes.records import ALICE, BOB, CAROL
 
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
 COLLIDING = SessionName("claude", "twin-1339143"), SessionName("claude", "twin-22396715")
 """Two sessions whose targets are the same 50 bits."""
 
 MOST = DEFAULT_LIMITS.automatic_replies
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
 
 
 @pytest.fixture

@@ -9,26 +9,7 @@ from herd.coordinator.binding import Binding
 from herd.core.errors import HerdError, InvalidParams, MethodNotFound, NoSession
 from tests.fakes.coordinators import asked, running, until
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
+from tests.fakes.records import ALICE, BOB, CAROL
 
 
 async def refused(asking, kind=HerdError):

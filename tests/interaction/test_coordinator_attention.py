@@ -16,20 +16,7 @@ from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, running, until
 from tests.fakes.listening import Listening, drained, looked
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
+from tests.fakes.records import BOB, CAROL
 
 
 @pytest.fixture

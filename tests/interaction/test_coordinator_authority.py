@@ -25,16 +25,10 @@ from herd.presence.session_file import read_session_file
 from roles.eligibility import verdict
 from tests.fakes.authority import ELSEWHERE, HERE, World
 from tests.fakes.coordinators import content_of, running, until
-from tests.fakes.records import layout_at, put, session_of
+from tests.fakes.records import ALICE, BOB, CAROL, put, session_of
 
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
 TERMINAL = SessionName("terminal", "default")
 MANAGED = {"kind": "managed"}
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
 
 
 @pytest.fixture

@@ -24,35 +24,10 @@ from roles.eligibility_fake import FakeJudge
 from roles.model import Denied
 from tests.fakes.coordinators import Steps, running, until_async
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import LEAD, layout_at, session_of
+from tests.fakes.records import ALICE, BOB, LEAD
 
-ALICE, BOB = session_of(1), session_of(2, "pi")
 TEXT = "日本語 \U0001f469\u200d\U0001f467 \x00\x1b[31m\r\n" + "".join(f"line {n}\n" for n in range(9_000))
 PAYLOAD = DEFAULT_LIMITS.mailbox_payload_bytes
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
-
-
-@pytest.fixture
-async def pair(alice, bob):
-    await alice.sees(bob)
-    await bob.sees(alice)
-    return alice, bob
 
 
 @pytest.fixture

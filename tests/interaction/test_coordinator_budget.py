@@ -10,27 +10,9 @@ from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import running
 from tests.fakes.incoming import incoming
 from tests.fakes.listening import Listening, looked
-from tests.fakes.records import layout_at, session_of
+from tests.fakes.records import BOB, CAROL
 
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
 MOST = DEFAULT_LIMITS.automatic_replies
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
 
 
 @pytest.fixture

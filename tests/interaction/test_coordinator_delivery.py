@@ -24,27 +24,9 @@ from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied, Unverified
 from tests.fakes.coordinators import Steps, asked, running, until
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
+from tests.fakes.records import ALICE, BOB, CAROL
 
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
 TERMINAL = SessionName("terminal", "default")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
 
 
 @pytest.fixture

@@ -13,21 +13,9 @@ from herd.presence.record import Presence
 from tests.fakes.checkouts import Checkouts
 from tests.fakes.coordinators import running, until
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import LEAD, layout_at, session_of
+from tests.fakes.records import ALICE, BOB, CAROL, DAVE, LEAD, session_of
 
-ALICE, BOB, CAROL, DAVE = session_of(1), session_of(2, "pi"), session_of(3, "codex"), session_of(4)
 RUNS: Presence = LEAD._replace(runs=True)
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
 
 
 @pytest.fixture

@@ -19,9 +19,7 @@ from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied, Unverified
 from tests.fakes.coordinators import Steps, asked, running
 from tests.fakes.listening import drained
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
+from tests.fakes.records import ALICE, BOB, CAROL, session_of
 
 LONG = "\x85" * 2_000
 """A text that takes 12,000 characters where a model is shown it."""
@@ -44,19 +42,8 @@ CONTROLS = (
 
 
 @pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
 async def alice(layout):
     async with running(layout, ALICE, name="api-worker") as one:
-        yield one
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
         yield one
 
 

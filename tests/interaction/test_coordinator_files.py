@@ -18,16 +18,10 @@ from herd.core.errors import (
 from herd.core.limits import ATTACHMENTS, DEFAULT_LIMITS, READ_BYTES
 from herd.mail.header import shown_to_model, shown_to_person
 from tests.fakes.coordinators import running
-from tests.fakes.records import layout_at, session_of
+from tests.fakes.records import ALICE, BOB, CAROL
 
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
 LIMIT = DEFAULT_LIMITS.inline_attachment_bytes
 LONG = "".join(f"Zeile {n}: \u00fc\u6f22\r\n" for n in range(6_000))
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
 
 
 @pytest.fixture
@@ -44,22 +38,9 @@ async def alice(layout, folder):
 
 
 @pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
-
-
-@pytest.fixture
 async def carol(layout):
     async with running(layout, CAROL) as one:
         yield one
-
-
-@pytest.fixture
-async def pair(alice, bob):
-    await alice.sees(bob)
-    await bob.sees(alice)
-    return alice, bob
 
 
 async def written(folder: Path, name: str, text: str) -> str:

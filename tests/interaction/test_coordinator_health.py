@@ -26,20 +26,7 @@ from herd.presence.session_file import read_session_file
 from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, content_of, running, until
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, put, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
+from tests.fakes.records import ALICE, BOB, CAROL, layout_at, put
 
 
 async def refused(asking, kind=HerdError):

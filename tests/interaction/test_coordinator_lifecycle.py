@@ -31,9 +31,8 @@ from herd.rpc import unix
 from herd.rpc.unix import bind
 from tests.fakes.coordinators import IN_TIME_S, content_of, running, until
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import LEAD, layout_at, living, put, session_of
+from tests.fakes.records import ALICE, BOB, LEAD, layout_at, living, put, session_of
 
-ALICE, BOB = session_of(1), session_of(2, "pi")
 PANE = Place("/run/herdr.sock", "pane-1", "tab-2", "workspace-3")
 
 
@@ -57,11 +56,6 @@ class HeldTopology:
 class BrokenTopology:
     async def whereabouts(self, cwd):
         raise RuntimeError("no git here")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
 
 
 def record_of(layout, session):

@@ -12,17 +12,11 @@ from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, PENDING
 from tests.fakes.coordinators import IN_TIME_S, running, until, until_async
 from tests.fakes.mail import started_once
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
+from tests.fakes.records import ALICE, BOB, CAROL
 
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
 QUARTER_MS = 15 * 60 * 1000
 SOON = DEFAULT_LIMITS._replace(acknowledgement_ms=100)
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
 
 
 @pytest.fixture

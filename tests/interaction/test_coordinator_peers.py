@@ -18,20 +18,7 @@ from roles.model import Denied, Unverified
 from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, content_of, running
 from tests.fakes.raw_peer import DOMAIN, Key, RawPeer
-from tests.fakes.records import LEAD, layout_at, put, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
+from tests.fakes.records import ALICE, BOB, CAROL, LEAD, put
 
 
 @pytest.fixture

@@ -22,42 +22,9 @@ from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import Steps, asked, running, until, until_async
 from tests.fakes.mail import started_once
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
+from tests.fakes.records import ALICE, BOB, CAROL
 
 PATIENT = UNHURRIED._replace(acknowledgement_ms=60_000)
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
-
-
-@pytest.fixture
-async def pair(alice, bob):
-    """Two sessions that were shown each other."""
-    await alice.sees(bob)
-    await bob.sees(alice)
-    return alice, bob
-
-
-@pytest.fixture
-async def hand(layout):
-    """A peer made by hand that takes calls, and answers what the test answers."""
-    async with RawPeer(BOB).listening(layout) as server:
-        yield server
 
 
 async def refused(asking, kind=HerdError):

@@ -13,15 +13,9 @@ from herd.mail import inbox
 from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Running, running
 from tests.fakes.mail import ALICE, BOB, envelope
-from tests.fakes.records import layout_at
 
 DAY_S = DEFAULT_LIMITS.retention_ms / 1000
 CONFIRMED = {"evidence": "a test"}
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
 
 
 async def swept_until(clock: FakeClock, condition: Callable[[], Awaitable[bool]]) -> float:

@@ -20,26 +20,7 @@ from herd.core.identity import peer_id_of
 from herd.core.limits import DEFAULT_LIMITS
 from herd.mail.steps import COMMIT_BEFORE, RUN_END_BEFORE, SEND_BEFORE
 from tests.fakes.coordinators import IN_TIME_S, Running, Steps, asked, running, until, until_async
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
+from tests.fakes.records import ALICE, BOB
 
 
 class Run:

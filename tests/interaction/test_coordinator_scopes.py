@@ -16,14 +16,7 @@ from tests.fakes.checkouts import Checkouts
 from tests.fakes.coordinators import IN_TIME_S, asked, content_of, running, until
 from tests.fakes.mail import inside
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import LEAD, layout_at, seen, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
+from tests.fakes.records import ALICE, BOB, CAROL, LEAD, seen
 
 
 @pytest.fixture

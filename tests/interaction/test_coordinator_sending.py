@@ -32,41 +32,7 @@ from roles.model import Allowed, Denied, Unverified
 from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, content_of, running, until, until_async
 from tests.fakes.raw_peer import Key, RawPeer
-from tests.fakes.records import LEAD, layout_at, put, session_of
-
-ALICE, BOB, CAROL, DAVE = session_of(1), session_of(2, "pi"), session_of(3, "codex"), session_of(4)
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
-
-
-@pytest.fixture
-async def pair(alice, bob):
-    """Two sessions that were shown each other."""
-    await alice.sees(bob)
-    await bob.sees(alice)
-    return alice, bob
-
-
-@pytest.fixture
-async def hand(layout):
-    """A peer made by hand that takes calls, and answers what the test answers."""
-    async with RawPeer(BOB).listening(layout) as server:
-        yield server
+from tests.fakes.records import ALICE, BOB, CAROL, DAVE, LEAD, put, session_of
 
 
 async def refused(asking, kind=HerdError):

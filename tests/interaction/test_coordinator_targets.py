@@ -31,29 +31,10 @@ from roles.eligibility_fake import FakeJudge
 from roles.model import Denied, Unverified
 from tests.fakes.coordinators import asked, content_of, running, sleeping_target, until
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import LEAD, layout_at, living, put, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
+from tests.fakes.records import ALICE, BOB, CAROL, LEAD, layout_at, living, put, session_of
 
 COLLIDING = SessionName("claude", "twin-1339143"), SessionName("claude", "twin-22396715")
 """Two sessions whose targets are the same 50 bits; it took 22 million tries to find them."""
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
 
 
 async def refused(asking, kind=HerdError):

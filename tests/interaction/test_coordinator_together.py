@@ -15,15 +15,9 @@ from herd.core.limits import DEFAULT_LIMITS, SENT_TOGETHER
 from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, running, until
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
+from tests.fakes.records import ALICE, BOB
 
-ALICE, BOB = session_of(1), session_of(2, "pi")
 ROOMY = UNHURRIED._replace(inbox_messages=1_000)
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
 
 
 class Bob:

@@ -15,9 +15,7 @@ from herd.core.errors import EligibilityDenied, EligibilityUnverified
 from tests.fakes.authority import World
 from tests.fakes.coordinators import IN_TIME_S, until
 from tests.fakes.group_world import GroupWorld
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
+from tests.fakes.records import ALICE, BOB, CAROL, layout_at
 
 
 @pytest.fixture(autouse=True)

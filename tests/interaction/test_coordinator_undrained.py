@@ -16,20 +16,7 @@ from herd.mail.steps import COMMIT_BEFORE
 from tests.fakes.coordinators import IN_TIME_S, Steps, asked, content_of, running, until
 from tests.fakes.herd_session import HERD, environment
 from tests.fakes.listening import drained
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB = session_of(1), session_of(2, "pi")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
+from tests.fakes.records import ALICE, BOB
 
 
 @pytest.fixture

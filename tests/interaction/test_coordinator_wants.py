@@ -15,14 +15,7 @@ from herd.core.locks import probe
 from tests.fakes.coordinators import IN_TIME_S, running, until
 from tests.fakes.mail import started_once
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
+from tests.fakes.records import ALICE, BOB, CAROL
 
 
 def claim_of(layout, session):
@@ -107,14 +100,17 @@ def read_only_locks(layout):
 
 @pytest.mark.machine
 async def test_a_read_only_file_system_makes_unhealthy_until_it_can_be_written(layout, read_only_locks):
-    # The mailbox, the record and the open lock file can be written all the while: only the authority lock
-    # cannot be opened, and no other write that succeeds may be taken for health.
+    # The mailbox, the record and the open lock files can be written all the while: only the authority lock,
+    # which was let go, cannot be opened, and no other write that succeeds may be taken for health.
     clock = FakeClock()
     async with running(layout, ALICE, clock=clock) as alice, running(layout, BOB, clock=clock) as bob:
         await alice.sees(bob)
         await bob.sees(alice)
         sent = await bob.send(alice, "kept")
         await asyncio.to_thread(read_only_locks, writable=False)
+        assert (await alice.ask("list"))["peers"], "what is open already serves on"
+        for one in (alice, bob):
+            one.coordinator.authority._lock.close()
         refusal = await refused(alice.ask("list"), SystemWant)
         assert "Read-only file system" in refusal.message
         assert refusal.next_step.startswith("Mend the disk")

@@ -10,28 +10,10 @@ from herd.mail.receipts import ACCEPTED, REPLIED
 from tests.fakes.coordinators import running
 from tests.fakes.listening import Listening
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
+from tests.fakes.records import ALICE, BOB, CAROL
 
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
 MOST = DEFAULT_LIMITS.automatic_replies
 FEW = 3
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
-
-
-@pytest.fixture
-async def bob(layout):
-    async with running(layout, BOB) as one:
-        yield one
 
 
 async def sent_by(session):

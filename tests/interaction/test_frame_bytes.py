@@ -19,16 +19,10 @@ from herd.rpc.connection import Connection
 from tests.fakes.bounds import UNHURRIED
 from tests.fakes.coordinators import IN_TIME_S, running, until_async
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
+from tests.fakes.records import ALICE, BOB
 
-ALICE, BOB = session_of(1), session_of(2, "pi")
 RAISED = UNHURRIED._replace(frame_bytes=1_048_576)
 LONG = "".join(f"line {number}\n" for number in range(12_000))
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
 
 
 @pytest.mark.parametrize(("mine", "yours"), [(RAISED, DEFAULT_LIMITS), (DEFAULT_LIMITS, RAISED)])

@@ -5,20 +5,7 @@ import pytest
 from herd.core.errors import InvalidParams
 from herd.mail import counter, events
 from tests.fakes.coordinators import asked, running, until
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB = session_of(1), session_of(2, "pi")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
+from tests.fakes.records import ALICE, BOB
 
 
 @pytest.fixture

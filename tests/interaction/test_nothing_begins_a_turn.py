@@ -7,14 +7,7 @@ from roles.eligibility_fake import FakeJudge
 from roles.model import Allowed, Denied
 from tests.fakes.coordinators import asked, running, until, until_async
 from tests.fakes.listening import Listening, looked
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
+from tests.fakes.records import ALICE, BOB, CAROL
 
 
 @pytest.fixture

@@ -6,20 +6,7 @@ from herd.mail import inbox, pushes
 from herd.mail.conversations import reply_was_accepted
 from tests.fakes.coordinators import running, until_async
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
+from tests.fakes.records import ALICE, BOB, CAROL
 
 
 @pytest.fixture

@@ -8,22 +8,9 @@ from herd.core.errors import CapabilityDenied
 from tests.fakes.coordinators import running, sleeping_target
 from tests.fakes.listening import Listening, drained
 from tests.fakes.mail import started_once
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB = session_of(1), session_of(2, "pi")
+from tests.fakes.records import BOB, session_of
 
 pytestmark = pytest.mark.requirement("A-restart-02")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
-
-
-@pytest.fixture
-async def alice(layout):
-    async with running(layout, ALICE) as one:
-        yield one
 
 
 def reviewing(layout):

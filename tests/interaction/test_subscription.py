@@ -11,14 +11,7 @@ from herd.mail.header import NOTICE
 from tests.fakes.coordinators import asked, opening_of, running, until
 from tests.fakes.listening import looked, within_bounds
 from tests.fakes.raw_peer import RawPeer
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
+from tests.fakes.records import ALICE, BOB, CAROL
 
 
 @pytest.fixture

@@ -20,14 +20,7 @@ from herd.mcp.tools import TOOLS, Tools
 from tests.fakes.coordinators import running
 from tests.fakes.listening import within_bounds
 from tests.fakes.mcp_streams import served
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
+from tests.fakes.records import ALICE, BOB
 
 
 @pytest.fixture

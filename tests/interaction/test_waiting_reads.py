@@ -7,14 +7,7 @@ import pytest
 from herd.core.clock import FakeClock
 from herd.core.errors import NoSession
 from tests.fakes.coordinators import running
-from tests.fakes.records import layout_at, session_of
-
-ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
-
-
-@pytest.fixture
-def layout(home):
-    return layout_at(home)
+from tests.fakes.records import ALICE, BOB, CAROL
 
 
 async def test_a_wait_for_an_answer_is_ended_by_it_and_by_no_receipt_on_the_way(layout):
