@@ -12,7 +12,7 @@ from herd.coordinator.evidence import Ruling
 from herd.coordinator.own import Own
 from herd.core.errors import HerdError, TargetEnded
 from herd.core.moments import Moment
-from herd.mail import inbox, outbox
+from herd.mail import acceptance, inbox, outbox
 from herd.mail.body_wire import Piece
 from herd.mail.inbox import Admission, Admitted, Sender
 from herd.mail.outbox import Outgoing
@@ -123,7 +123,7 @@ class Taking:
             if closed is not None:
                 raise closed
             run = None if piece.to in inner.own.names else piece.to
-            inbox.require_place(connection, inner.limits, piece.described.size, run=run)
+            acceptance.require_place(connection, inner.limits, piece.described.size, run=run)
             return False
 
         return bool(await inner.mailbox.read(look))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from herd.core.errors import HerdError, InvalidParams, InvalidRpc, from_wire
 from herd.core.limits import SENT_TOGETHER
-from herd.mail import inbox
+from herd.mail import acceptance
 from herd.mail.inbox import Acceptance, Admission, Sender
 from herd.mail.parts import Bodies
 from herd.mail.receipts import Receipt
@@ -51,7 +51,7 @@ def accept_in_order(
     admission: Admission,
     bodies: Bodies | None = None,
 ) -> Taken:
-    """Take messages into custody up to the first one that is refused; see `inbox.accept` for what refuses.
+    """Take messages into custody up to the first one that is refused, as `acceptance.accept` tells.
 
     It does not raise the refusal, since that would undo what was accepted before.
 
@@ -65,7 +65,7 @@ def accept_in_order(
     accepted: list[Acceptance] = []
     for envelope in envelopes:
         try:
-            one = inbox.accept(connection, envelope, sender, admission, bodies)
+            one = acceptance.accept(connection, envelope, sender, admission, bodies)
         except HerdError as refusal:
             return Taken(tuple(accepted), refusal)
         accepted.append(one)

@@ -28,7 +28,7 @@ from herd.core.errors import PeerOffline
 from herd.core.identity import SessionName
 from herd.core.locks import wait_until_free
 from herd.core.paths import Layout
-from herd.mail import inbox
+from herd.mail import acceptance, inbox
 from herd.mail.visit import visit
 from herd.presence.session_file import SessionFile
 from tests.fakes.coordinators import opening_of
@@ -217,7 +217,7 @@ def hand_in(layout: Layout, number: int, begin: int, pipe: int) -> None:
         def work(connection: sqlite3.Connection, file: SessionFile, one: Any = one) -> None:
             os.write(pipe, INSIDE)
             custody_id = file.custody_id or ""
-            inbox.accept(connection, one, sender(session), admission(custody_id, ROOM, NOW))
+            acceptance.accept(connection, one, sender(session), admission(custody_id, ROOM, NOW))
 
         try:
             visit(layout, BOB.key, work)

@@ -22,7 +22,7 @@ from herd.core.errors import HerdError, NewerState, RecoveryRequired
 from herd.core.limits import MAILBOX_APPLICATION_ID, MAILBOX_VERSION
 from herd.core.locks import HeldLock
 from herd.core.paths import Layout
-from herd.mail import counter, inbox, outbox, shown
+from herd.mail import acceptance, counter, inbox, outbox, shown
 from herd.mail.mailbox import Mailbox
 from herd.mail.tables import SCRIPTS, deviations
 from herd.mail.visit import look, visit
@@ -63,7 +63,7 @@ def path(layout: Layout) -> Path:
 
 
 def received(connection: sqlite3.Connection) -> None:
-    inbox.accept(connection, envelope(), sender(), admission(CUSTODY, 32, NOW))
+    acceptance.accept(connection, envelope(), sender(), admission(CUSTODY, 32, NOW))
 
 
 def touching_everything(connection: sqlite3.Connection, *_: object) -> list[Any]:

@@ -23,7 +23,7 @@ from herd.core.errors import InvalidParams
 from herd.core.identity import SessionName, target_of
 from herd.core.limits import DEFAULT_LIMITS, LIST_PAGE, READ_BYTES
 from herd.hosts.adapter import adapter_of
-from herd.mail import inbox, outbox
+from herd.mail import acceptance, inbox, outbox
 from herd.mail.inbox import Sender
 from herd.mail.wire import Envelope, checked
 from herd.mcp.tools import OUTPUTS, TOOLS, Tools
@@ -123,7 +123,7 @@ async def deliver(agent: Agent, message_id: str, content: str, sender: SessionNa
     verified = Sender(key, target_of("lead", key), "lead", sender.host, sender.session_id)
     custody_id = agent.coordinator.mailbox.custody_id or ""
     await agent.coordinator.mailbox.run(
-        lambda c: inbox.accept(c, envelope, verified, mail.admission(custody_id, 64, mail.NOW))
+        lambda c: acceptance.accept(c, envelope, verified, mail.admission(custody_id, 64, mail.NOW))
     )
 
 

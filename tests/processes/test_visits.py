@@ -40,7 +40,7 @@ from tests.fakes.mail import BOB, NOW, admission, envelope, sender
 
 def work(connection, file):
     custody_id = file.custody_id
-    inbox.accept(connection, envelope(), sender(), admission(custody_id, 32, NOW))
+    acceptance.accept(connection, envelope(), sender(), admission(custody_id, 32, NOW))
     os.write(1, b"inside\\n")
     if sys.stdin.readline() == "die\\n":
         os.kill(os.getpid(), signal.SIGKILL)

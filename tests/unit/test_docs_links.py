@@ -290,7 +290,7 @@ def test_every_method_that_a_page_names_exists(page: Path):
     ("name", "there"),
     [
         ("herd.mail.inbox", True),
-        ("herd.mail.inbox.accept", True),
+        ("herd.mail.acceptance.accept", True),
         ("herd.mail.letters", False),
         ("herd.x.y", False),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from herd.core.errors import QueueFull
 from herd.core.moments import Moment
-from herd.mail import inbox, outbox, retention
+from herd.mail import acceptance, inbox, outbox, retention
 from herd.mail.outbox import Outgoing
 from herd.mail.parts import Binding, Bodies, Part, Parts
 from herd.mail.wire import Envelope, read_envelope
@@ -38,7 +38,7 @@ def counted(connection, *tables: str) -> list[int]:
 @pytest.mark.requirement("H-files-12")
 def test_the_bodies_of_a_received_message_go_when_retention_takes_its_text(home: Path):
     with opened(layout_at(home), BOB) as connection:
-        inbox.accept(connection, message(), sender(), admission(), BODIES)
+        acceptance.accept(connection, message(), sender(), admission(), BODIES)
         inbox.confirm(connection, [1], "hook", NOW)
         assert counted(connection, "bodies", "chunks", "bindings") == [2, 3, 1]
         retention.note_resolved(connection, LATER)
@@ -64,6 +64,6 @@ def test_bodies_count_as_what_a_mailbox_takes_up(home: Path):
         with pytest.raises(QueueFull):
             outbox.enqueued(connection, row(), little, {**BODIES.data, 0: TEXT * 2})
         with pytest.raises(QueueFull):
-            inbox.accept(connection, message(), sender(), admission(storage_bytes=200_000), BODIES)
+            acceptance.accept(connection, message(), sender(), admission(storage_bytes=200_000), BODIES)
 
         assert counted(connection, "inbox", "outbox", "bodies", "chunks") == [0, 0, 0, 0]

@@ -8,7 +8,7 @@ import pytest
 
 from herd.core.errors import InvalidReply
 from herd.core.identity import SessionName
-from herd.mail import inbox, outbox
+from herd.mail import acceptance, inbox, outbox
 from herd.mail.conversations import reply_came, reply_was_accepted
 from herd.mail.inbox import Acceptance
 from herd.mail.outbox import Outgoing
@@ -32,7 +32,7 @@ class Side(NamedTuple):
         return outbox.enqueue(self.connection, row._replace(sender=sender(self.session)._asdict()))
 
     def accept(self, row: Outgoing, by: SessionName) -> Acceptance:
-        return inbox.accept(
+        return acceptance.accept(
             self.connection,
             row.envelope(),
             sender(by),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from herd.core.errors import InvalidParams
-from herd.mail import counter, events, inbox, outbox
+from herd.mail import acceptance, counter, events, inbox, outbox
 from herd.mail.events import Event
 from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, REJECTED, REPLIED
 from tests.fakes.mail import (
@@ -62,8 +62,8 @@ def test_what_was_refused_taken_back_or_expired_is_an_entry(connection):
 
 def test_mail_is_an_entry_when_it_comes_and_when_it_ends_undelivered(connection):
     for number in (1, 2, 3):
-        inbox.accept(connection, envelope(f"m-{number}", expiresInMs=5), sender(), admission())
-    inbox.accept(connection, envelope("m-1"), sender(), admission())
+        acceptance.accept(connection, envelope(f"m-{number}", expiresInMs=5), sender(), admission())
+    acceptance.accept(connection, envelope("m-1"), sender(), admission())
     inbox.confirm(connection, [1], "test", NOW)
     inbox.refuse(connection, 2, "ELIGIBILITY_DENIED", NOW)
     inbox.expire(connection, 3, NOW + 6)
@@ -77,7 +77,7 @@ def test_mail_is_an_entry_when_it_comes_and_when_it_ends_undelivered(connection)
 
 def test_reading_on_gives_each_once_in_order(connection):
     for number in range(7):
-        inbox.accept(connection, envelope(f"m-{number}"), sender(), admission(CUSTODY))
+        acceptance.accept(connection, envelope(f"m-{number}"), sender(), admission(CUSTODY))
     cursor, seen = 0, list[Event]()
     while some := events.after(connection, cursor, 3):
         seen += some
@@ -88,7 +88,7 @@ def test_reading_on_gives_each_once_in_order(connection):
 
 @pytest.mark.requirement("A-events-07")
 def test_a_cursor_past_the_last_event_is_refused(connection):
-    inbox.accept(connection, envelope(), sender(), admission())
+    acceptance.accept(connection, envelope(), sender(), admission())
     last = counter.last_cursor(connection)
 
     assert events.require_cursor(connection, last) == last
@@ -98,7 +98,7 @@ def test_a_cursor_past_the_last_event_is_refused(connection):
 
 def test_what_is_older_than_retention_goes_from_the_oldest_on(connection):
     for number, now_ms in enumerate((NOW, NOW + 10, NOW + 20)):
-        inbox.accept(connection, envelope(f"m-{number}"), sender(), admission(now_ms=now_ms))
+        acceptance.accept(connection, envelope(f"m-{number}"), sender(), admission(now_ms=now_ms))
     events.prune(connection, NOW + 10, 1)
     assert [one.message_id for one in events.after(connection, 0, 9)] == ["m-1", "m-2"]
     events.prune(connection, NOW + 10, 9)

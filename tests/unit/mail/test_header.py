@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herd.core.text import printable
-from herd.mail import inbox
+from herd.mail import acceptance, inbox
 from herd.mail.header import NOTICE, header_of, shown_to_model, shown_to_person, waiting_line
 from tests.fakes.mail import ALICE, CUSTODY, NOW, admission, envelope, sender, tables, target
 
@@ -196,7 +196,7 @@ def test_a_person_sees_every_line_of_the_text_marked_below_the_header(text: str)
 def test_what_is_stored_is_the_text_to_the_byte_and_the_verified_sender(text: str, label: str):
     with tables() as connection:
         known = sender(ALICE, label)
-        inbox.accept(connection, envelope(content=text), known, admission(CUSTODY, 32, NOW))
+        acceptance.accept(connection, envelope(content=text), known, admission(CUSTODY, 32, NOW))
         (row,) = inbox.undelivered(connection)
         raw = connection.execute("SELECT CAST(content AS BLOB) FROM inbox").fetchone()[0]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from herd.core.errors import CustodyChanged, MessageIdConflict, QueueFull
 from herd.core.identity import peer_id_of
 from herd.core.limits import DEFAULT_LIMITS, RETRY_WHEN_FULL_MS
-from herd.mail import inbox, outbox, shown
+from herd.mail import acceptance, inbox, outbox, shown
 from herd.mail.inbox import Acceptance, Incoming, Sender
 from herd.mail.receipts import ACCEPTED, DELIVERED, REJECTED, REPLIED, Receipt
 from herd.mail.shown import Shown
@@ -46,7 +46,7 @@ def accept(
     now_ms: int = NOW,
     **changes: Any,
 ) -> Acceptance:
-    return inbox.accept(
+    return acceptance.accept(
         connection,
         envelope(message_id, content, **changes),
         by or sender(),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herd.core.errors import InvalidReply, MessageIdConflict, ScopeDenied, UnknownTarget
-from herd.mail import inbox, outbox
+from herd.mail import acceptance, outbox
 from herd.mail.receipts import ACCEPTED, DELIVERED, EXPIRED, PENDING, REJECTED, REPLIED, Receipt
 from herd.mail.wire import read_envelope
 from tests.fakes.mail import (
@@ -274,7 +274,7 @@ def test_whatever_comes_in_whatever_order_the_row_keeps_the_furthest_step_that_w
 @pytest.mark.requirement("A-reply-01")
 def test_an_answer_takes_over_the_correlation_and_conversation_of_what_it_answers(connection):
     asked = envelope("m-7", correlationId="m-5", conversation={"id": "c-1", "depth": 4})
-    inbox.accept(connection, asked, sender(ALICE), admission(CUSTODY, 32, NOW))
+    acceptance.accept(connection, asked, sender(ALICE), admission(CUSTODY, 32, NOW))
 
     assert outbox.require_reply(connection, "m-7", ALICE.key) == ("m-5", "c-1", 4)
 
@@ -283,7 +283,7 @@ def test_an_answer_takes_over_the_correlation_and_conversation_of_what_it_answer
     ("message_id", "key"), [("m-7", CAROL.key), ("m-8", ALICE.key), ("x" * 999, BOB.key)]
 )
 def test_only_a_message_that_came_from_that_very_session_can_be_answered(connection, message_id, key):
-    inbox.accept(connection, envelope("m-7"), sender(ALICE), admission(CUSTODY, 32, NOW))
+    acceptance.accept(connection, envelope("m-7"), sender(ALICE), admission(CUSTODY, 32, NOW))
 
     with pytest.raises(InvalidReply):
         outbox.require_reply(connection, message_id, key)

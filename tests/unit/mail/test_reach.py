@@ -17,7 +17,7 @@ import pytest
 
 from herd.core.errors import BY_CODE, DeliveryUnknown, HerdError, InvalidRpc, MessageIdConflict, QueueFull
 from herd.core.paths import Layout
-from herd.mail import inbox
+from herd.mail import acceptance, inbox
 from herd.mail.mailbox import Mailbox
 from herd.mail.reach import ConnectionReach
 from herd.mail.receipts import Receipt
@@ -212,7 +212,7 @@ def accepting(mailbox: Mailbox, *, answers: bool = True) -> Answer:
 def accepted(given: dict[str, Any]) -> Callable[[sqlite3.Connection], inbox.Acceptance]:
     def work(connection: sqlite3.Connection) -> inbox.Acceptance:
         one = read_envelope(given)
-        return inbox.accept(connection, one, sender(), admission(CUSTODY, 32, NOW))
+        return acceptance.accept(connection, one, sender(), admission(CUSTODY, 32, NOW))
 
     return work
 

@@ -7,7 +7,7 @@ import pytest
 
 from herd.core.errors import AmbiguousTarget, RecoveryRequired, RequestIdConflict
 from herd.core.limits import RESULTS_BYTES, RESULTS_KEPT
-from herd.mail import inbox, results
+from herd.mail import acceptance, inbox, results
 from herd.mail.parts import Binding, Bodies, Part, Parts
 from herd.mail.results import Result
 from tests.fakes.mail import BOB, admission, envelope, sender, tables, target
@@ -31,7 +31,7 @@ def accepted(
     """Let a message come with an attached result."""
     parts = Parts(None, (Part.of(text, binding.ref),), (binding,))
     message = envelope(message_id, **parts.shape())
-    inbox.accept(connection, message, sender(), admission(), Bodies(parts, {1: text}))
+    acceptance.accept(connection, message, sender(), admission(), Bodies(parts, {1: text}))
 
 
 @pytest.mark.requirement("H-files-01", "H-files-02")

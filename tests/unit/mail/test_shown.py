@@ -6,7 +6,7 @@ import pytest
 
 from herd.core.identity import SessionName
 from herd.core.limits import SHOWN_PEERS
-from herd.mail import inbox, outbox, shown
+from herd.mail import acceptance, outbox, shown
 from herd.mail.shown import Shown
 from tests.fakes.mail import (
     ALICE,
@@ -96,7 +96,7 @@ def test_showing_a_peer_again_makes_it_the_newest():
 @pytest.mark.requirement("A-limits-19")
 def test_a_peer_with_mail_in_either_direction_is_not_forgotten_for_a_new_one():
     with tables() as connection:
-        inbox.accept(connection, envelope(), sender(ALICE), admission(CUSTODY, 32, NOW - 2))
+        acceptance.accept(connection, envelope(), sender(ALICE), admission(CUSTODY, 32, NOW - 2))
         outbox.enqueue(connection, outgoing("m-2", to=CAROL))
         shown.remember(connection, [peer(CAROL)], NOW - 1)
         full(connection)

@@ -8,7 +8,7 @@ import pytest
 
 from herd.core.errors import QueueFull
 from herd.core.limits import DEFAULT_LIMITS, RECEIPT_ROOM_BYTES
-from herd.mail import inbox, outbox, retention, storage
+from herd.mail import acceptance, inbox, outbox, retention, storage
 from herd.mail.receipts import ACCEPTED, DELIVERED, PENDING, REPLIED
 from tests.fakes.bounds import UNHURRIED
 from tests.fakes.mail import (
@@ -45,7 +45,7 @@ def take(connection: sqlite3.Connection, number: int, text: str) -> None:
     took = admission(inbox_messages=100_000, storage_bytes=ROOM)
     by = session_of(number % 7 + 10)
     message = envelope(f"{LONGEST[:100]}-{number}", text, by=by, topic="t" * 256, correlationId=LONGEST)
-    inbox.accept(connection, message, sender(by, "n" * 80), took)
+    acceptance.accept(connection, message, sender(by, "n" * 80), took)
 
 
 def send(connection: sqlite3.Connection, number: int, text: str) -> None:
@@ -123,7 +123,7 @@ def test_what_is_known_is_answered_by_a_full_mailbox(connection):
     took = admission(inbox_messages=100_000, storage_bytes=ROOM)
     by = session_of(10)
     message = envelope(f"{LONGEST[:100]}-0", "text", by=by, topic="t" * 256, correlationId=LONGEST)
-    assert not inbox.accept(connection, message, sender(by), took).new
+    assert not acceptance.accept(connection, message, sender(by), took).new
     assert (
         outbox.enqueue(
             connection, outgoing(f"o{LONGEST[:100]}-0", "text", topic="t" * 256), LIMITS
