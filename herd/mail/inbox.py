@@ -83,7 +83,7 @@ def waiting(connection: sqlite3.Connection, run: str | None = None) -> int:
 
 
 def span(connection: sqlite3.Connection, run: str | None = None) -> int:
-    """Give the numbers from the first to the last that waits, by two look-ups: no more can wait than these."""
+    """Give the numbers from the first to the last that waits, by two look-ups: no more can wait."""
     return connection.execute(_SPAN, (run, run)).fetchone()[0] or 0
 
 
