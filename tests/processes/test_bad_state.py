@@ -613,6 +613,7 @@ def test_the_statuses_of_all_codes_are_those_of_the_table():
                 "STALE_POLICY",
                 "REQUEST_ID_CONFLICT",
                 "RESERVATION_EXPIRED",
+                "ASSIGNMENT_CONFLICT",
                 "SESSION_HELD",
                 "CUSTODY_CHANGED",
             ),
