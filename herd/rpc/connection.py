@@ -100,7 +100,11 @@ class Connection:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(self._outgoing.write())
                 self._reading = tasks.create_task(self._read(tasks))
-                await self._ending.wait()
+                try:
+                    await self._ending.wait()
+                finally:
+                    # Where this is cancelled, what comes now must not be begun among tasks that are ended.
+                    self._end()
                 await self._answering.end()
                 await self._take_leave(self._reading)
                 self._reading.cancel()

@@ -882,6 +882,29 @@ class TestTheEnd:
         peer.writer.close()
         await connection.wait_closed()
 
+    @pytest.mark.parametrize("turns", range(4))
+    async def test_what_comes_while_run_is_being_cancelled_is_not_begun_and_does_no_harm(self, turns, caplog):
+        ours, theirs = socket.socketpair()
+        handler = Answers()
+        reader, writer = await streams(ours)
+        connection = Connection(reader, writer, handler)
+        peer = Peer(*await streams(theirs))
+        running = asyncio.create_task(connection.run())
+        await peer.send(call(1, "wait", n=1))
+        await handler.until(lambda: handler.begun)
+        running.cancel()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if not running.done():
+            reader.feed_data(json.dumps(call(2, "echo")).encode() + b"\n")
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+        assert handler.begun == [("wait", {"n": 1})]
+        assert caplog.records == []
+        peer.writer.close()
+        await connection.wait_closed()
+
     async def test_requests_made_before_it_runs_are_sent_when_it_does(self):
         ours, theirs = socket.socketpair()
         connection = Connection(*await streams(ours), Answers())
