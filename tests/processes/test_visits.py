@@ -34,7 +34,7 @@ MEMORY = Path("/dev/shm")
 VISITOR = """
 import os, signal, sys
 from herd.core.paths import Layout
-from herd.mail import inbox
+from herd.mail import acceptance
 from herd.mail.visit import visit
 from tests.fakes.mail import BOB, NOW, admission, envelope, sender
 
