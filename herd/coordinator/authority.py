@@ -18,7 +18,7 @@ from herd.coordinator.topologies import NO_GROUPS, NotFresh, Topologies
 from herd.coordinator.turn import Turn
 from herd.core.authority_lock import AuthorityHold, AuthorityLock
 from herd.core.clock import Clock, SystemClock
-from herd.core.errors import EligibilityUnverified, SystemWant
+from herd.core.errors import SystemWant
 from herd.core.paths import Layout
 from herd.mail.received import Admitted
 from roles.eligibility import Judge
@@ -182,10 +182,10 @@ class Authority:
     async def fresh(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """Try something that judges; where it needs worktree groups, look them up and try once more.
 
-        The attempt holds the lock no more when it raises `NotFresh`.
+        Where this machine is so slow that what was looked up is too old again by then, it counts as unproven:
+        one message that cannot be judged then is put off, and keeps no other waiting.
 
-        Raises:
-            EligibilityUnverified: there is nothing fresh the second time either.
+        The attempt holds the lock no more when it raises `NotFresh`.
         """
         try:
             return await attempt()
@@ -194,8 +194,9 @@ class Authority:
         await self._topologies.refresh(folders)
         try:
             return await attempt()
-        except NotFresh as lacking:
-            raise EligibilityUnverified(str(lacking)) from None
+        except NotFresh:
+            with self._topologies.resigned():
+                return await attempt()
 
     async def gathered(self, judge: Callable[[Gathering], Result]) -> Result:
         """Judge many under one hold; once more, where worktree groups had to be looked up first."""

@@ -4,6 +4,7 @@ Nothing is asked while the lock is held. A verdict that needs what is not known,
 the asker lets the lock go, has it looked up, and judges once more.
 """
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from assignments.worktrees.fresh import FreshGroups
@@ -12,7 +13,7 @@ from herd.core.clock import Clock
 from herd.core.limits import TOPOLOGY_FRESH_S, TOPOLOGY_KEPT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from roles.model import Folder
 
@@ -56,6 +57,7 @@ class Topologies:
         self._clock = clock
         self._fresh = FreshGroups(groups, clock)
         self._asked: dict[Folder, float] = {}
+        self._resigned = 0
 
     def found(self, folder: "Folder") -> Membership | None:
         """Give what is known of a folder; None where it has to be looked up first.
@@ -64,11 +66,20 @@ class Topologies:
         would hold up everybody anew.
         """
         found = self._fresh.membership(*folder)
-        if isinstance(found, Unproven):
+        if isinstance(found, Unproven) and not self._resigned:
             asked = self._asked.get(folder)
             if asked is None or self._clock.elapsed() - asked > TOPOLOGY_FRESH_S:
                 return None
         return found
+
+    @contextmanager
+    def resigned(self) -> "Iterator[None]":
+        """Let what is not known freshly count as not proven until the block ends."""
+        self._resigned += 1
+        try:
+            yield
+        finally:
+            self._resigned -= 1
 
     async def refresh(self, folders: "Collection[Folder]") -> None:
         """Look these folders up, for `SUBPROCESS_S` at most; what gave no answer by then is not proven."""

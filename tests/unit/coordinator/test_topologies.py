@@ -4,12 +4,15 @@ import pytest
 
 from assignments.evidence import Held, Scan
 from assignments.worktrees.groups import Grouped, Unproven
+from herd.coordinator.authority import Authority
 from herd.coordinator.evidence import Evidence, Gathering
 from herd.coordinator.topologies import NotFresh, Topologies
 from herd.core.clock import FakeClock
 from roles.eligibility import Leads
 from roles.model import Allowed, Denied, Folder, Party, Unverified
+from tests.fakes.assignments import assigned, assignment_of
 from tests.fakes.authority import Memory
+from tests.fakes.records import ALICE, layout_at
 
 HERE, SHOP = "/run/herdr.sock", "/src/shop/.git"
 MINE, THEIRS = Folder("/src/shop"), Folder("/src/fix", "w1")
@@ -64,6 +67,24 @@ async def test_a_source_that_proves_nothing_is_not_asked_again_at_once(topologie
     clock.advance(2.001)
     with pytest.raises(NotFresh):
         evidence.verdict(ME, PEER)
+
+
+async def test_a_machine_too_slow_to_judge_by_what_it_read_puts_off_and_refuses_nothing(memory, clock, home):
+    layout = layout_at(home)
+    me = ME._replace(key=ALICE.key)
+    assigned(layout, assignment_of(session=ALICE, socket=HERE, repo=SHOP))
+    authority = Authority(layout, Leads(), memory, clock=clock)
+
+    async def slow():
+        with await authority.hold() as ruling:
+            clock.advance(2.5)
+            return ruling.verdict(me, PEER)
+
+    found = await authority.fresh(slow)
+    await authority.close()
+
+    assert isinstance(found, Unverified)
+    assert "is not proven" in found.reason
 
 
 async def test_who_judges_many_gathers_all_that_is_lacking(topologies):
