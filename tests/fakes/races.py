@@ -77,6 +77,8 @@ class Race:
     Attributes:
         commits: The commits that let the message pass, in order.
         passed: Every instant that was passed since the race was armed, in order.
+        folders: Where each of the two works.
+        fired: Whether the change has begun.
     """
 
     def __init__(self, layout: Layout, names: dict[str, SessionName]) -> None:
@@ -94,12 +96,12 @@ class Race:
         self._stage = "pieces"
         self._told: dict[str, dict[str, Membership]] = {"sender": {}, "recipient": {}}
         self._judged: dict[str, dict[str, Membership]] = {}
-        self._folders: dict[str, str] = {}
+        self.folders: dict[str, str] = {}
         self._stored: Membership | None = None
 
     def arm(self, point: str, change: Change, folders: dict[str, str]) -> None:
         """Let the change happen at that instant; `folders` says where each of the two works."""
-        self._point, self._change, self._folders = point, change, folders
+        self._point, self._change, self.folders = point, change, folders
 
     async def over(self) -> None:
         """Wait until the change has happened."""
@@ -170,7 +172,7 @@ class Race:
 
         async def hooked(*given: Any, **more: Any) -> Any:
             found = await work(*given, **more)
-            self.at(point)
+            await asyncio.to_thread(self.at, point)
             return found
 
         return hooked
@@ -218,7 +220,7 @@ class Race:
             return
         who = "sender" if what == "outbox" else "recipient"
         known = self._judged.get(who, {})
-        of = {one: known.get(self._folders[one]) for one in self._names}
+        of = {one: known.get(self.folders[one]) for one in self._names}
         if what == "inbox":
             self._stage, self._stored = "delivery", of["sender"]
         if what == "handover":
