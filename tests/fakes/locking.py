@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import pytest
@@ -109,7 +109,7 @@ class Locking:
             await enter(lanes, *names)
             for name in dict.fromkeys(names):
                 over = self._lanes[lanes, name] = [False]
-                _add(QUEUE, lambda over=over: not over[0])
+                _add(QUEUE, partial(_goes_on, over))
 
         return entering
 
@@ -175,6 +175,10 @@ class Locking:
             return await request(connection, method, *given, **more)
 
         return requesting
+
+
+def _goes_on(over: list[bool]) -> bool:
+    return not over[0]
 
 
 def _add(what: str, stands: Callable[[], bool]) -> None:

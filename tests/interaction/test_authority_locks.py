@@ -18,7 +18,7 @@ from assignments.worktrees.git_groups import GitGroups, GitInventories
 from assignments.worktrees.inventory import Inventoried, Worktree
 from assignments.worktrees.inventory_fake import FakeInventories
 from herd.coordinator import topologies
-from herd.core.authority_lock import AuthorityLock
+from herd.core.authority_lock import AuthorityHold, AuthorityLock
 from herd.core.clock import SystemClock
 from herd.core.config import Place
 from herd.core.errors import EligibilityDenied, LockTimeout
@@ -185,10 +185,10 @@ class Vain:
         self._monkeypatch = monkeypatch
         self._shared = AuthorityLock.shared
         self.waited = asyncio.Event()
-        self._hold = None
+        self._hold: AuthorityHold | None = None
 
     async def begin(self) -> None:
-        self._hold = await asyncio.to_thread(self._world.lock.exclusive, IN_TIME_S)
+        self._hold = await asyncio.to_thread(self._world.lock.exclusive)
 
         def impatient(lock: AuthorityLock):
             try:
@@ -201,7 +201,8 @@ class Vain:
 
     def end(self) -> None:
         self._monkeypatch.setattr(AuthorityLock, "shared", self._shared)
-        self._hold.release()
+        if self._hold is not None:
+            self._hold.release()
 
 
 @pytest.fixture
