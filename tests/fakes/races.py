@@ -1,7 +1,7 @@
 """A chosen instant of a send at which authority changes, and what the evidence at each commit says of it.
 
-It owns where a change begins, and reads the evidence itself, from the files and with rules written out here
-once more. What Herd decides it does not know.
+It owns where a change begins, and has the evidence of each commit judged apart, by `tests.fakes.said`. What
+Herd decides it does not know.
 
 A change begins at the instant that was chosen. Where nobody holds the lock there, it is over before the send
 goes on; where somebody does, the send goes on once the change waits with the gate closed, so that it is the
@@ -9,14 +9,12 @@ very next thing to happen behind that hold.
 """
 
 import asyncio
-import json
 import threading
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from assignments.evidence import Scan
-from assignments.worktrees.groups import Grouped, Groups, Membership, Ungrouped
+from assignments.worktrees.groups import Groups, Membership
 from herd.core.errors import LockTimeout
 from herd.core.identity import SessionName
 from herd.core.limits import AUTHORITY_WAIT_S
@@ -35,29 +33,14 @@ from herd.mail.steps import (
 from roles.eligibility import verdict
 from roles.model import Allowed, Party, Verdict
 from tests.fakes.coordinators import IN_TIME_S
+from tests.fakes.said import said
 
 Change = Callable[[float], None]
 """Changes something, waiting for the authority lock for so many seconds at most. Blocks."""
 
-ALLOWED, DENIED, UNVERIFIED = "allowed", "denied", "unverified"
-
 _BEGUN = {OUTBOX_BEFORE: "outbox", INBOX_BEFORE: "inbox", HANDOVER_BEFORE: "handover"}
 _DONE = {OUTBOX_AFTER: "outbox", INBOX_AFTER: "inbox", HANDOVER_AFTER: "handover"}
 _PAUSE_S = 0.001
-
-
-class Side(NamedTuple):
-    """One session as its files and the worktrees show it."""
-
-    kind: str
-    socket: str
-    group: Membership | None
-    records: list[dict[str, Any]]
-
-    @property
-    def bound(self) -> bool:
-        """Whether it is not free to write to whoever is."""
-        return self.kind == "managed" or bool(self.records)
 
 
 class Committed(NamedTuple):
@@ -213,7 +196,7 @@ class Race:
             pause.wait(_PAUSE_S)
         raise AssertionError("the change does not wait at the gate")
 
-    # --- the evidence, read apart ------------------------------------------------------------------
+    # --- the evidence ------------------------------------------------------------------------------
 
     def _committed(self, what: str) -> None:
         if self._change is None:
@@ -225,37 +208,7 @@ class Race:
             self._stage, self._stored = "delivery", of["sender"]
         if what == "handover":
             of["sender"] = self._stored
-        self.commits.append(Committed(what, self.said(of)))
-
-    def said(self, groups: dict[str, Membership | None]) -> str:
-        """Say what the files, and these groups, make of the message now."""
-        try:
-            paths = sorted(Path(self._layout.assignments).glob("*/*/*.json"))
-            records = [json.loads(path.read_bytes()) for path in paths]
-        except ValueError:
-            return UNVERIFIED
-        return _ruled(*(self._side(name, groups[who], records) for who, name in self._names.items()))
-
-    def _side(self, name: SessionName, group: Membership | None, records: list[dict[str, Any]]) -> Side:
-        file = json.loads(Path(self._layout.session_file(name.key)).read_bytes())
-        mine = [one for one in records if SessionName(**one["session"]) == name]
-        return Side(file["kind"], file["socket"], group, mine)
-
-
-def _ruled(*sides: Side) -> str:
-    if any(len(one.records) > 1 for one in sides):
-        return UNVERIFIED
-    if not any(one.bound for one in sides):
-        return ALLOWED
-    if any(one.bound and not one.records for one in sides) or len({one.socket for one in sides}) > 1:
-        return DENIED
-    keys = {one.group.key if isinstance(one.group, Grouped) else one.group for one in sides}
-    named = {(record["socket"], record["repo"]) for one in sides for record in one.records}
-    if any(isinstance(one.group, Ungrouped) for one in sides):
-        return DENIED
-    if any(not isinstance(one.group, Grouped) for one in sides):
-        return UNVERIFIED
-    return ALLOWED if len(keys) == 1 and named == {(sides[0].socket, *keys)} else DENIED
+        self.commits.append(Committed(what, said(self._layout, self._names, of)))
 
 
 class _Judge:

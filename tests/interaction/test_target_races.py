@@ -21,8 +21,9 @@ from herd.core.errors import EligibilityDenied
 from tests.fakes.assignments import lock_of
 from tests.fakes.authority import ELSEWHERE, HERE, World
 from tests.fakes.coordinators import IN_TIME_S
-from tests.fakes.races import ALLOWED, Race
+from tests.fakes.races import Race
 from tests.fakes.records import layout_at, put, session_of
+from tests.fakes.said import ALLOWED
 
 ALICE, BOB, CAROL = session_of(1), session_of(2, "pi"), session_of(3, "codex")
 TEXT = "a text that has to come once"
