@@ -8,7 +8,7 @@ from assignments.lifecycle import Assignments
 from assignments.reading import Fault, every_record
 from assignments.record import Place
 from herd.cli import output
-from herd.cli.caller import Tree, find_caller, process_tree
+from herd.cli.caller import find_caller, process_tree
 from herd.cli.context import Context, open_context
 from herd.core.authority_lock import AuthorityLock
 from herd.core.errors import DONE, AssignmentConflict, CapabilityDenied, InvalidParams
@@ -27,7 +27,7 @@ def repair(*, given: bool, as_json: bool) -> int:
         as_json: Whether the answer is JSON.
 
     Raises:
-        CapabilityDenied: an agent's command asks for it.
+        CapabilityDenied: an agent's command asks for it, or one without a terminal.
         InvalidParams: nobody is there to be asked, or the answer was no; nothing was changed.
         LockTimeout: a lock was not free in time.
     """
@@ -61,12 +61,19 @@ def _set_aside(context: Context, place: Place, fault: Fault) -> dict[str, str | 
 
 
 def _require_person(context: Context) -> None:
-    # It needs no session of its own; what matters is that no agent's host is among its ancestors.
-    tree = Tree(process_tree().ancestors, has_terminal=True)
-    if find_caller(context.registry, tree, context.environ, None).session.host != TERMINAL:
+    # It needs no session of its own. What has left its ancestors behind, as an agent's command can, has left
+    # its terminal too, and is nobody's.
+    tree = process_tree()
+    caller = find_caller(context.registry, tree._replace(has_terminal=True), context.environ, None)
+    if caller.session.host != TERMINAL:
         raise CapabilityDenied(
             "an agent's command repairs nothing: what is assigned is a person's decision",
             hint="A person does it, in a terminal of their own.",
+        )
+    if not tree.has_terminal:
+        raise CapabilityDenied(
+            "nothing proves that a person asks for this: the command has no controlling terminal",
+            hint="Run it in a terminal; --yes answers what it asks there.",
         )
 
 

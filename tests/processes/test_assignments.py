@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from assignments.scan import Scans
+from herd.core.errors import EligibilityUnverified
 from herd.core.identity import SessionName, target_of
 from herd.core.locks import HeldLock
 from tests.fakes.assignments import assigned, assignment_of, lock_of, path_of
@@ -118,6 +119,39 @@ def test_a_person_sets_a_corrupt_record_aside_and_verdicts_take_no_notice_of_it(
     assert looks(machine) == []
     again = machine.shell.run("doctor", "--repair", "--json")
     assert (again.status, again.json) == (0, {"set_aside": []})
+
+
+@pytest.mark.requirement("H-assign-19")
+def test_nobody_writes_to_anybody_until_a_person_has_set_the_corrupt_record_aside(machine: Machine):
+    alice = machine.session("claude", "alice", name="alice")
+    machine.session("claude", "carol", name="carol", parent=machine.new_host())
+    carol = alice.until_listed("carol")
+    alice.send(carol, "before")
+    path = spoilt(machine)
+    agent = machine.new_host(machine.host)
+    attempts = (
+        (machine.inside, ["doctor", "--repair", "--yes"], 4),
+        (machine.command_line(agent), ["doctor", "--repair", "--yes"], 4),
+        (machine.shell, ["doctor", "--repair"], 2),
+        (machine.shell, ["doctor"], 8),
+        (machine.cron, ["doctor", "--repair"], 4),
+        (machine.cron, ["doctor", "--repair", "--yes"], 4),  # as what an agent's command has cut loose
+    )
+    for commands, words, status in attempts:
+        ended = commands.run(*words, stdin=b"y\n")
+        assert ended.status == status, (words, ended)
+        with pytest.raises(EligibilityUnverified):
+            alice.send(carol, "now")
+        assert path.read_bytes() == HALF
+        assert list(path.parent.glob("*.aside")) == []
+    assert alice.request("session.list")["peers"] == []
+
+    assert machine.shell.run("doctor", "--repair", "--yes").status == 0
+
+    [aside] = path.parent.glob("*.aside")
+    assert aside.read_bytes() == HALF
+    assert not path.exists()
+    alice.send(alice.until_listed("carol"), "after")
 
 
 def test_only_what_is_corrupt_is_set_aside(machine: Machine):
