@@ -2,7 +2,9 @@
 
 What was read before is used again only after it was looked at: by the generation file, which every change of
 ours raises, and by the stamps of the folders, which show what others did. Of an earlier generation nothing is
-used whose own file has not been looked at in this one. The texts of the work are not kept.
+used whose own file has not been looked at in this one. A file that is written in place, without a rename,
+shows in neither; so each file is looked at again every `ASSIGNMENTS_LOOKED_AT_S`. The texts of the work are
+not kept.
 """
 
 import threading
@@ -16,6 +18,7 @@ from assignments.reading import ENDING, Fault, Folder, fault_of, opened, read_in
 from assignments.record import Assignment, Place
 from herd.core.authority_lock import AuthorityHold, AuthorityLock
 from herd.core.errors import HerdError, SystemWant
+from herd.core.limits import ASSIGNMENTS_LOOKED_AT_S
 from herd.core.paths import Layout
 from herd.presence.stamps import Stamp, stamp_at
 
@@ -52,12 +55,21 @@ class Scans:
         layout: The folders of this machine.
         lock: The authority lock.
         now_ns: The clock that the file system stamps with, in nanoseconds.
+        elapsed: Seconds that never go back.
     """
 
-    def __init__(self, layout: Layout, lock: AuthorityLock, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        lock: AuthorityLock,
+        now_ns: Callable[[], int] = time.time_ns,
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._layout = layout
         self._lock = lock
         self._now_ns = now_ns
+        self._elapsed = elapsed
+        self._looked_at = 0.0
         self._mutex = threading.Lock()
         self._generation: int | None = None
         self._scan: Scan | None = None
@@ -110,6 +122,8 @@ class Scans:
     def _unchanged(self) -> Scan | None:
         if self._scan is None or self._lock.generation() != self._generation:
             return None
+        if self._folders and self._elapsed() - self._looked_at > ASSIGNMENTS_LOOKED_AT_S:
+            return None
         for path, known in self._folders.items():
             if not known.settled or stamp_at(path) != known.stamp:
                 return None
@@ -121,6 +135,7 @@ class Scans:
         generation = self._lock.generation()
         same, folders, records = generation == self._generation, self._folders, self._records
         self._generation, self._scan, self._folders, self._records = generation, None, {}, {}
+        self._looked_at = self._elapsed()
         held: dict[str, tuple[Held, ...]] = {}
         try:
             for key, one in self._holders(folders if same else {}, records):
@@ -155,17 +170,12 @@ class Scans:
         self, path: str, above: tuple[str, str], folders: dict[str, _Names], records: dict[Place, _Record]
     ) -> tuple[_Holder, ...]:
         known = self._known(path, folders)
-        if known is not None:
-            for branch in known.names:
-                place = Place(*above, branch)
-                self._records[place] = records[place]
-        else:
-            now_ns = self._now_ns()
-            with _opened(path) as folder:
-                names = tuple(folder.names(ENDING))
-                found = [self._read(folder, Place(*above, branch), now_ns, records) for branch in names]
-            settled = folder.stamp.settled(now_ns) and all(one.settled for one in found)
-            known = _Names(folder.stamp, settled, names, tuple(one.holder for one in found))
+        now_ns = self._now_ns()
+        with _opened(path) as folder:
+            names = tuple(folder.names(ENDING)) if known is None else known.names
+            found = [self._read(folder, Place(*above, branch), now_ns, records) for branch in names]
+        settled = folder.stamp.settled(now_ns) and all(one.settled for one in found)
+        known = _Names(folder.stamp, settled, names, tuple(one.holder for one in found))
         self._folders[path] = known
         return known.holders
 

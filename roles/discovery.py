@@ -10,7 +10,7 @@ from herd.presence.record import Record
 from herd.presence.registry import names_of
 from herd.presence.scopes import mutual
 from roles.evidence import party_on_record
-from roles.model import Allowed, Party, Verdict
+from roles.model import Allowed, Party, Unverified, Verdict
 
 
 class Judging(Protocol):
@@ -26,17 +26,20 @@ def eligible(
     me: Party,
     judge: Judging,
     target_of: Callable[[Record], str] = lambda record: names_of(record)[0],
+    *,
+    unproven: list[Unverified] | None = None,
 ) -> list[Record]:
     """Give the listed sessions of the caller's role that it may write to, in the order of their targets.
 
     Those alone whose scope and the caller's take each other in.
     Two sessions with one target are both left out, whoever may write to them: a message could reach either.
+    To `unproven` goes why somebody is left out about whom nothing is certain.
     """
     bearers: dict[str, list[Record]] = {}
     for record in listed:
         bearers.setdefault(target_of(record), []).append(record)
     alone = [records[0] for _, records in sorted(bearers.items()) if len(records) == 1]
-    return [record for record in alone if _may_be_written_to(record, me, judge)]
+    return [record for record in alone if _may_be_written_to(record, me, judge, unproven)]
 
 
 def named(peers: list[Record], name: str) -> Record:
@@ -64,10 +67,13 @@ def _names(peer: Record, entry: dict[str, Any]) -> set[str]:
     return names_shown(peer).union(name for name in told if name)
 
 
-def _may_be_written_to(record: Record, me: Party, judge: Judging) -> bool:
+def _may_be_written_to(record: Record, me: Party, judge: Judging, unproven: list[Unverified] | None) -> bool:
     presence = record.presence
     if presence is None or record.key == me.key or presence.role != me.role:
         return False
     if not mutual(me.extent, presence.extent):
         return False
-    return isinstance(judge.verdict(me, party_on_record(record, me.socket)), Allowed)
+    verdict = judge.verdict(me, party_on_record(record, me.socket))
+    if isinstance(verdict, Unverified) and unproven is not None:
+        unproven.append(verdict)
+    return isinstance(verdict, Allowed)

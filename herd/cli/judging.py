@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from assignments.evidence import NOTHING_ASSIGNED, Scan
 from assignments.worktrees.groups import Membership
@@ -36,7 +37,14 @@ class _Judging:
         return party._replace(membership=self._known.get(party.folder))
 
 
-def peers_of(context: Context, listed: Sequence[Record], me: Party) -> list[Record]:
+class Found(NamedTuple):
+    """Who may be written to, and why somebody is left out about whom nothing is certain."""
+
+    peers: list[Record]
+    unproven: list[Unverified]
+
+
+def peers_of(context: Context, listed: Sequence[Record], me: Party) -> Found:
     """Give those of the listed sessions that a session may write to.
 
     Raises:
@@ -46,10 +54,12 @@ def peers_of(context: Context, listed: Sequence[Record], me: Party) -> list[Reco
     layout = context.layout
     lock = AuthorityLock(layout.authority_lock, layout.authority_gate, layout.authority_generation)
 
-    def judged(known: dict[Folder, Membership]) -> tuple[list[Record], set[Folder]]:
+    def judged(known: dict[Folder, Membership]) -> tuple[Found, set[Folder]]:
+        unproven: list[Unverified] = []
         with lock.shared() as hold:
             judging = _Judging(_scan(context, lock, hold), known)
-            return eligible(listed, me, judging), judging.lacking
+            peers = eligible(listed, me, judging, unproven=unproven)
+            return Found(peers, unproven), judging.lacking
 
     found, lacking = judged({})
     return judged(_looked_up(context, lacking))[0] if lacking else found

@@ -35,7 +35,10 @@ def run(options: argparse.Namespace) -> int:
     caller = context.caller(options.as_name)
     listed = context.registry.listed()
     extent = narrowed(own_extent(context, caller, listed), options.scope)
-    peers = peers_of(context, listed, as_party(context, caller)._replace(extent=extent))
+    peers, unproven = peers_of(context, listed, as_party(context, caller)._replace(extent=extent))
+    for verdict in unproven[:1]:
+        # Beside the list, which is right: of whom nothing is proven nobody is shown.
+        output.remark(f"somebody is not shown; see `herd doctor`: {verdict.reason}")
     view: dict[str, Any] = {"self": listed_self(context, caller), "peers": _entries(peers, query)}
     if options.json:
         output.put_json(view)

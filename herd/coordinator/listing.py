@@ -11,7 +11,7 @@ from herd.coordinator.runs.directories import entries_of_runs
 from herd.coordinator.runs.others import ListedRuns
 from herd.coordinator.shapes import size_of
 from herd.core.clock import Clock
-from herd.core.errors import AmbiguousTarget, InvalidParams, UnknownTarget
+from herd.core.errors import AmbiguousTarget, EligibilityUnverified, InvalidParams, UnknownTarget
 from herd.core.identity import is_peer_id, is_target, target_of
 from herd.core.limits import ANSWER_BYTES, LIST_PAGE
 from herd.core.paths import Layout
@@ -26,7 +26,8 @@ from herd.presence.record import Record
 from herd.presence.registry import Registry, names_of, sleeping_keys
 from herd.presence.scopes import Extent, narrowed
 from herd.presence.session_file import read_session_file
-from roles.discovery import eligible, named
+from roles.discovery import Judging, eligible, named
+from roles.model import Unverified
 
 
 class Recipient(NamedTuple):
@@ -110,17 +111,24 @@ class Listing:
         )
         return {"peers": page, **more}
 
-    async def eligible(self, extent: Extent | None = None) -> list[Record]:
+    async def eligible(
+        self, extent: Extent | None = None, unproven: list[Unverified] | None = None
+    ) -> list[Record]:
         """Give the listed sessions that this one may write to; see `roles.discovery.eligible`.
 
         Args:
             extent: What the call asks for; all that the session's scope takes in where None.
+            unproven: Takes why somebody is left out about whom nothing is certain.
         """
         me = self._own.as_party()
         party = me if extent is None else me._replace(extent=extent)
-        return await self._authority.gathered(
-            lambda judging: eligible(self._registry.listed(), party, judging)
-        )
+
+        def judged(judging: Judging) -> list[Record]:
+            if unproven is not None:
+                unproven.clear()
+            return eligible(self._registry.listed(), party, judging, unproven=unproven)
+
+        return await self._authority.gathered(judged)
 
     async def shown(self, target: str) -> Recipient:
         """Resolve what a tool gave: an exact target or peer id that was shown to this session.
@@ -161,6 +169,7 @@ class Listing:
         Raises:
             UnknownTarget: nothing bears it, or it is this session itself.
             AmbiguousTarget: several do; `candidates` are their exact targets.
+            EligibilityUnverified: nothing bears it, and about somebody nothing is certain.
         """
         self._require_other(text)
         if is_target(text):
@@ -168,7 +177,15 @@ class Listing:
         elif is_peer_id(text):
             keys = {record.key for record in self._registry.listed() if text in names_of(record)}
         else:
-            peer = named(await self.eligible(), text)
+            unproven: list[Unverified] = []
+            peers = await self.eligible(unproven=unproven)
+            try:
+                peer = named(peers, text)
+            except UnknownTarget as unknown:
+                if not unproven:
+                    raise
+                # Somebody about whom nothing is proven may have that name.
+                raise EligibilityUnverified(f"{unknown.message}, and {unproven[0].reason}") from None
             return Recipient(names_of(peer)[0], peer.key)
         if len(keys) > 1:
             raise AmbiguousTarget(f"two sessions of this machine have the target {text}")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
+from assignments.evidence import Scan
 from assignments.scan import Scans
 from assignments.worktrees.checkout import extent_at
 from assignments.worktrees.groups import Groups
@@ -95,7 +96,8 @@ def settled_session_file(opening: Opening) -> SessionFile:
     visitor judges by them as soon as it ends.
 
     Raises:
-        RecoveryRequired: it is malformed, or missing although the session was here before.
+        RecoveryRequired: it is malformed, or missing although the session was here before; or the session is
+            new and the assignments do not tell its kind.
         NewerState: a newer Herd wrote it.
         LockTimeout, SystemWant: the kind cannot be fixed now.
     """
@@ -124,11 +126,22 @@ def _begin(opening: Opening, first: SessionFile) -> None:
     layout = opening.layout
     lock = AuthorityLock(layout.authority_lock, layout.authority_gate, layout.authority_generation)
     with lock.exclusive() as hold:
-        kind = opening.kind
-        if kind is None:
-            named = opening.session.key in Scans(layout, lock).scan(hold).held
-            kind = MANAGED if named and opening.session.host != TERMINAL else ORDINARY
+        kind = opening.kind or _kind_of(opening.session, Scans(layout, lock).scan(hold))
         write_session_file(layout, first._replace(kind=kind))
+
+
+def _kind_of(session: SessionName, scan: Scan) -> str:
+    """Give the kind that the assignments prove: it stays for good, so no guess may stand in for a proof."""
+    if session.host == TERMINAL:
+        return ORDINARY
+    if scan.lacking is not None:
+        raise RecoveryRequired(
+            f"whether an assignment names this new session cannot be told: {scan.lacking.path}:"
+            f" {scan.lacking.reason}",
+            hint="Run `herd doctor`, mend what it names, and start the session again.",
+            path=scan.lacking.path,
+        )
+    return MANAGED if session.key in scan.held else ORDINARY
 
 
 def remove_former_socket(opening: Opening) -> None:

@@ -112,6 +112,9 @@ CONFIG_BYTES = 65_536
 ASSIGNMENT_PAYLOAD_BYTES = 1_048_576
 """UTF-8 bytes of what an assignment hands over: its text, attached texts and references to results."""
 
+ASSIGNMENTS_LOOKED_AT_S = 2
+"""Seconds after which each assignment record is looked at again, where nothing tells that any has changed."""
+
 ASSIGNMENT_FILE_BYTES = 2_097_152
 """Bytes of one assignment record."""
 

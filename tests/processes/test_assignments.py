@@ -9,7 +9,8 @@ from assignments.scan import Scans
 from herd.core.errors import EligibilityUnverified
 from herd.core.identity import SessionName, target_of
 from herd.core.locks import HeldLock
-from tests.fakes.assignments import assigned, assignment_of, lock_of, path_of
+from tests.fakes.assignments import assigned, assignment_of, bytes_of, lock_of, path_of, shape_of
+from tests.fakes.herd_session import SessionEndedError
 from tests.fakes.records import put, seen
 from tests.processes.conftest import Machine
 
@@ -86,8 +87,8 @@ def test_the_doctor_names_two_records_of_one_session_and_what_is_open_to_others(
 
 @pytest.mark.parametrize("way", ["asked", "--yes"])
 def test_a_person_sets_a_corrupt_record_aside_and_verdicts_take_no_notice_of_it(machine: Machine, way: str):
-    path = spoilt(machine)
     machine.session("claude", "alice", name="alice")
+    path = spoilt(machine)
     sound = seen(path_of(machine.layout, SOUND))
     assert not is_complete(machine)
     agents = machine.inside.run("doctor", "--repair", "--yes", "--json")
@@ -152,6 +153,41 @@ def test_nobody_writes_to_anybody_until_a_person_has_set_the_corrupt_record_asid
     assert aside.read_bytes() == HALF
     assert not path.exists()
     alice.send(alice.until_listed("carol"), "after")
+
+
+@pytest.mark.requirement("H-assign-20")
+def test_a_list_and_a_name_say_what_keeps_somebody_out(machine: Machine):
+    alice = machine.session("claude", "alice", name="alice")
+    machine.session("claude", "carol", name="carol", parent=machine.new_host())
+    alice.until_listed("carol")
+    path = spoilt(machine)
+
+    shown = machine.inside.run("peers", "--json")
+    assert (shown.status, shown.json["peers"]) == (0, [])
+    assert str(path) in shown.stderr
+    assert "`herd doctor`" in shown.stderr
+    refused = machine.inside.run("send", "carol", "hello", "--json")
+    assert (refused.status, refused.refusal["code"]) == (5, "ELIGIBILITY_UNVERIFIED")
+    assert str(path) in refused.refusal["message"]
+    assert machine.shell.run("doctor", "--repair", "--yes").status == 0
+    assert machine.inside.run("peers").stderr == ""
+    assert machine.inside.run("send", "nobody", "hello").status == 3
+
+
+@pytest.mark.requirement("H-kinds-04", "H-eligib-11")
+def test_a_session_whose_kind_the_records_cannot_tell_does_not_start_and_gets_none(machine: Machine):
+    path = spoilt(machine)
+    with pytest.raises(SessionEndedError, match="RECOVERY_REQUIRED") as ended:
+        machine.session("claude", "alice", name="alice")
+    assert str(path) in str(ended.value)
+    assert "`herd doctor`" in str(ended.value)
+    assert not os.path.lexists(machine.layout.session_file(ALICE.key))
+    assert machine.shell.run("inbox").status == 0, "a terminal session is ordinary whatever they say"
+
+    put(path, bytes_of(shape_of(SPOILT)))
+    alice = machine.session("claude", "alice", name="alice")
+
+    assert alice.request("session.whoami")["kind"] == "managed"
 
 
 def test_only_what_is_corrupt_is_set_aside(machine: Machine):

@@ -12,7 +12,11 @@ from assignments import reading, scan, store
 from assignments.evidence import NOTHING_ASSIGNED, Held, Scan
 from assignments.record import Assignment, Place
 from assignments.scan import Scans
-from herd.core.limits import ASSIGNMENT_FILE_BYTES, ASSIGNMENT_REASON_CHARACTERS
+from herd.core.limits import (
+    ASSIGNMENT_FILE_BYTES,
+    ASSIGNMENT_REASON_CHARACTERS,
+    ASSIGNMENTS_LOOKED_AT_S,
+)
 from herd.core.paths import Layout
 from herd.presence import stamps
 from tests.fakes.assignments import assigned, assignment_of, bytes_of, lock_of, path_of, shape_of
@@ -40,7 +44,8 @@ class Watched:
         self.layout = layout
         self.lock = lock_of(layout)
         self.ahead_ns = LATER_NS
-        self.scans = Scans(layout, self.lock, lambda: 2**62 if self.ahead_ns else 0)
+        self.passed_s = 0.0
+        self.scans = Scans(layout, self.lock, lambda: 2**62 if self.ahead_ns else 0, lambda: self.passed_s)
         self.read: list[str] = []
 
         def read_in(folder: reading.Folder, place: Place) -> reading.Found | reading.Fault:
@@ -111,6 +116,39 @@ def test_a_session_that_two_records_name_holds_two(layout: Layout, watched: Watc
     assert set(watched.scan().held[MINE.session.key]) == {
         Held(one.socket, one.repo, one.branch) for one in (MINE, twin)
     }
+
+
+@pytest.mark.parametrize("left", ["corrupt", "another session", "open to others"])
+def test_what_is_changed_in_place_is_seen_within_two_seconds(layout: Layout, watched: Watched, left: str):
+    """No folder's stamp tells of it, and no generation: a shell's `>` and many editors write like this."""
+    assigned(layout, *SOME)
+    assert watched.scan() == watched.current() == Scan(held_by(SOME))
+    other = MINE._replace(session=assignment_of(99).session)
+    path = path_of(layout, MINE)
+    if left == "open to others":
+        path.chmod(0o644)
+    else:
+        path.write_bytes(b"{}" if left == "corrupt" else bytes_of(shape_of(other)))
+
+    watched.passed_s += ASSIGNMENTS_LOOKED_AT_S
+    assert watched.current() is not None
+    watched.passed_s += 0.001
+    assert watched.current() is None
+    found = watched.scan()
+    if left == "another session":
+        assert found == Scan(held_by([other if one is MINE else one for one in SOME]))
+    else:
+        assert found.lacking is not None
+        assert found.lacking.path == str(path)
+
+
+def test_where_nothing_changed_nothing_is_read_again_however_long_it_is(layout: Layout, watched: Watched):
+    assigned(layout, *SOME)
+    watched.scan()
+    watched.passed_s += 3600
+
+    assert watched.again() == []
+    assert watched.current() == Scan(held_by(SOME))
 
 
 def replaced(content: bytes) -> Callable[[Path], None]:

@@ -54,7 +54,7 @@ def lead(session, folder: Path | str, kind: str = "ordinary") -> Record:
 
 def listed(context: Context, records: list[Record]) -> dict[str, set[str]]:
     def seen(me: Party) -> set[str]:
-        return {record.session.session_id for record in peers_of(context, records, me)}
+        return {record.session.session_id for record in peers_of(context, records, me).peers}
 
     return {record.session.session_id: seen(party_on_record(record, "none")) for record in records}
 
