@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from herd.cli import output
 from herd.cli.looking import surroundings
 from herd.cli.looking.assignments import assignments
+from herd.cli.looking.authority import authority
 from herd.cli.looking.files import files, missing_folders
 from herd.cli.looking.finding import Finding, Findings, tried
 from herd.cli.looking.hosts import hosts
@@ -100,6 +101,7 @@ def _inside(environ: Mapping[str, str], settings: Settings, layout: Layout, *, s
     yield from (finding for finding in troubles if not any(path in finding.detail for path in named))
     if not troubles:
         yield from presence(seen, named)
+    yield from tried("authority", lambda: authority(layout), named=named)
     yield from tried("assignments", lambda: assignments(layout, named))
     yield from tried("hosts", lambda: hosts(environ, settings, layout))
     for key in sorted({*sleeping_keys(layout), *(record.key for record in seen.records)}):

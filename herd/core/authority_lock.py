@@ -22,6 +22,12 @@ from herd.core.shared_lock import Hold, SharedLock
 _PAUSE_FIRST_S = 0.0002
 _PAUSE_GREATEST_S = 0.005
 _DIGITS = 20
+_LOOK = "Try again; if it stays so, run `herd doctor`: it names who holds it, where that can be told."
+# Who runs keeps what it read by the number at which it did, and a count begun anew comes to that number again.
+_MEND = (
+    "End every session of this user, and remove the file; the next change begins to count anew. While one"
+    " runs, do not: it might take what it read before for what is so now."
+)
 
 _Got = TypeVar("_Got")
 
@@ -172,7 +178,7 @@ def _number_in(file: LockFile) -> int:
     if not text:
         return 0
     if len(text) != _DIGITS + 1 or not text[:_DIGITS].isdigit():
-        raise RecoveryRequired(f"{file.path} holds no generation")
+        raise RecoveryRequired(f"{file.path} holds no generation", hint=_MEND, path=file.path)
     return int(text)
 
 
@@ -183,7 +189,7 @@ def _tried(attempt: Callable[[], _Got | None], give_up: float, path: str) -> _Go
     while (got := attempt()) is None:
         left = give_up - time.monotonic()
         if left <= 0:
-            raise LockTimeout(f"{path} was not free in time", holder=None)
+            raise LockTimeout(f"{path} was not free in time", hint=_LOOK, holder=None)
         time.sleep(min(pause, left))
         pause = min(pause * 2, _PAUSE_GREATEST_S)
     return got

@@ -475,6 +475,9 @@ OLD_SESSION_S = 2_592_000
 DOCTOR_ANSWER_S = 5
 """Seconds `herd doctor` gives a running session to say what waits in it."""
 
+DOCTOR_LOCK_S = 1
+"""Seconds for which `herd doctor` looks for a moment at which nobody holds the authority lock."""
+
 ATTACHMENTS = 32
 """Files attached to one message."""
 

@@ -159,12 +159,13 @@ class LockFile:
         self.close()
 
 
-def looked_at(path: str, told: Callable[[int], Told]) -> Told | None:
-    """Look whether a lock is held, by taking it shared for an instant, without an object that stands for it.
+def looked_at(path: str, told: Callable[[int], Told], *, operation: int = fcntl.LOCK_SH) -> Told | None:
+    """Look whether a lock is held, by taking it for an instant, without an object that stands for it.
 
     Args:
         path: The file; a symlink is refused.
         told: Called with its descriptor while somebody holds the lock.
+        operation: `LOCK_SH` finds who holds it alone, `LOCK_EX` who holds it in any way.
 
     Returns:
         What `told` gives; None where nobody holds it.
@@ -178,7 +179,7 @@ def looked_at(path: str, told: Callable[[int], Told]) -> Told | None:
         number = _opened(path, write=False)
         try:
             check_lock_file(number, path)
-            fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(number, operation | fcntl.LOCK_NB)
             fcntl.flock(number, fcntl.LOCK_UN)  # see `LockFile.free`
         except BlockingIOError:
             return told(number)
