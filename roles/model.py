@@ -64,6 +64,19 @@ class Party(NamedTuple):
     """Where its group is looked up; None where it is not. No verdict rests on it."""
 
 
+# The doctor looks at files of Herd, and asks neither git nor Herdr.
+UNPROVEN_GROUP = (
+    "Look whether that session's folder is still there, whether `git worktree list` answers in it, and, if it"
+    " is in Herdr, whether Herdr answers; then try again."
+)
+"""What to do where a verdict is open for a worktree group."""
+
+
+def next_step(verdict: Unverified) -> str | None:
+    """Give what to do about an open verdict; None where the refusal's own hint says it."""
+    return UNPROVEN_GROUP if verdict.of_group else None
+
+
 def require(verdict: Verdict) -> None:
     """Let an allowed exchange pass.
 
@@ -74,4 +87,4 @@ def require(verdict: Verdict) -> None:
     if isinstance(verdict, Denied):
         raise EligibilityDenied(verdict.reason)
     if isinstance(verdict, Unverified):
-        raise EligibilityUnverified(verdict.reason)
+        raise EligibilityUnverified(verdict.reason, hint=next_step(verdict))

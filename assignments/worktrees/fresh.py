@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from assignments.worktrees.groups import Groups, Membership, Unproven
 from herd.core.clock import Clock, first_of
-from herd.core.limits import LOOKUPS_AT_ONCE, SUBPROCESS_S, TOPOLOGY_FRESH_S, TOPOLOGY_KEPT, TOPOLOGY_REUSED_S
+from herd.core.limits import (
+    LOOKUPS_AT_ONCE,
+    TOPOLOGY_FRESH_S,
+    TOPOLOGY_KEPT,
+    TOPOLOGY_REUSED_S,
+    TOPOLOGY_WAIT_S,
+)
 
 Folder = tuple[str, str | None]
 """A folder a session works in, and its Herdr workspace where it has one."""
@@ -18,7 +24,8 @@ Folder = tuple[str, str | None]
 
 class _Known(NamedTuple):
     began: float
-    """When it was begun to be read, in the clock's seconds: what it says was so then at the earliest."""
+    """When it was begun to be read, in the clock's seconds: what it says was so then at the earliest. Of what
+    is unproven, when that was found."""
     membership: Membership
 
 
@@ -42,7 +49,7 @@ class FreshGroups:
         self._room = asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
     async def refresh(self, folders: Collection[Folder]) -> None:
-        """Have folders read, and wait `SUBPROCESS_S` for that at most; call it before the authority lock.
+        """Have folders read, and wait `TOPOLOGY_WAIT_S` for that at most; call it before the authority lock.
 
         What was read within `TOPOLOGY_REUSED_S` is not read anew, and a folder that is being read for
         somebody else is not read twice. A caller that is called off takes the reading from no other.
@@ -61,7 +68,7 @@ class FreshGroups:
 
         for one in tuple(waiting):
             one.add_done_callback(read)
-        await first_of(all_read, self._clock, SUBPROCESS_S)
+        await first_of(all_read, self._clock, TOPOLOGY_WAIT_S)
 
     def membership(self, cwd: str, workspace_id: str | None = None) -> Membership:
         """Give what is remembered and at most `TOPOLOGY_FRESH_S` old, else `Unproven`; never waits.
@@ -99,6 +106,10 @@ class FreshGroups:
             except Exception as error:  # noqa: BLE001 - whatever a source breaks on, it proves nothing
                 membership = Unproven(f"reading the worktree group failed: {type(error).__name__}: {error}")
         self._known.pop(folder, None)
+        if isinstance(membership, Unproven):
+            # No verdict rests on it, so it cannot be out of date; and of a source that hung it says so, which
+            # would be too old to be told if it counted from the question.
+            began = self._clock.elapsed()
         self._known[folder] = _Known(began, membership)
         while len(self._known) > TOPOLOGY_KEPT:
             del self._known[next(iter(self._known))]

@@ -16,6 +16,7 @@ from herd.presence.entries import entries_of, matches, undrained_minutes
 from herd.presence.record import Record
 from herd.presence.registry import names_of
 from herd.presence.scopes import narrowed
+from roles.model import next_step
 
 HELP = "list the sessions you can write to"
 DESCRIPTION = "List the sessions that this one can write to. Being listed is a hint, not a permission."
@@ -38,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
     peers, unproven = peers_of(context, listed, as_party(context, caller)._replace(extent=extent))
     for verdict in unproven[:1]:
         # Beside the list, which is right: of whom nothing is proven nobody is shown.
-        output.remark(f"somebody is not shown; see `herd doctor`: {verdict.reason}")
+        step = next_step(verdict) or "See `herd doctor`."
+        output.remark(f"somebody is not shown: {verdict.reason}. {step}")
     view: dict[str, Any] = {"self": listed_self(context, caller), "peers": _entries(peers, query)}
     if options.json:
         output.put_json(view)

@@ -116,7 +116,7 @@ class Gathering:
             return self._evidence.verdict(sender, target)
         except NotFresh as fault:
             self.lacking += fault.folders
-            return Unverified(str(fault))
+            return Unverified(str(fault), of_group=True)
 
 
 class Ruling(Evidence):

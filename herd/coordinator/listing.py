@@ -27,7 +27,7 @@ from herd.presence.registry import Registry, names_of, sleeping_keys
 from herd.presence.scopes import Extent, narrowed
 from herd.presence.session_file import read_session_file
 from roles.discovery import Judging, eligible, named
-from roles.model import Unverified
+from roles.model import Unverified, next_step
 
 
 class Recipient(NamedTuple):
@@ -185,7 +185,9 @@ class Listing:
                 if not unproven:
                     raise
                 # Somebody about whom nothing is proven may have that name.
-                raise EligibilityUnverified(f"{unknown.message}, and {unproven[0].reason}") from None
+                raise EligibilityUnverified(
+                    f"{unknown.message}, and {unproven[0].reason}", hint=next_step(unproven[0])
+                ) from None
             return Recipient(names_of(peer)[0], peer.key)
         if len(keys) > 1:
             raise AmbiguousTarget(f"two sessions of this machine have the target {text}")

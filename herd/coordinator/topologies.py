@@ -82,7 +82,7 @@ class Topologies:
             self._resigned -= 1
 
     async def refresh(self, folders: "Collection[Folder]") -> None:
-        """Look these folders up, for `SUBPROCESS_S` at most; what gave no answer by then is not proven."""
+        """Look these folders up, for `TOPOLOGY_WAIT_S` at most; what gave no answer by then is not proven."""
         await self._fresh.refresh(folders)
         for folder in folders:
             self._asked.pop(folder, None)

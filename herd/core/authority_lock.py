@@ -23,7 +23,7 @@ _PAUSE_FIRST_S = 0.0002
 _PAUSE_GREATEST_S = 0.005
 _DIGITS = 20
 _LOOK = "Try again; if it stays so, run `herd doctor`: it names who holds it, where that can be told."
-# Who runs keeps what it read by the number at which it did, and a count begun anew comes to that number again.
+# Who runs keeps what it read by the number of that moment, and a count begun anew may come to it again.
 _MEND = (
     "End every session of this user, and remove the file; the next change begins to count anew. While one"
     " runs, do not: it might take what it read before for what is so now."

@@ -286,6 +286,10 @@ GIT_FILE_BYTES = 65_536
 SUBPROCESS_S = 2
 """Seconds a git command, or a question to Herdr, may take."""
 
+TOPOLOGY_WAIT_S = 3
+"""Seconds a verdict waits for its worktree groups to be read: longer than git or Herdr may take, so that they
+are what is named where they hang."""
+
 TOPOLOGY_BYTES = 1_048_576
 """Bytes of one answer about worktrees, from git or from Herdr; a longer one proves nothing."""
 

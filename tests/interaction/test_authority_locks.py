@@ -96,8 +96,9 @@ def resumed(changing: Assignments, assignment) -> None:
 
 @pytest.fixture
 async def locking(world, life, tmp_path, monkeypatch):
-    for module in (git_groups, running, fresh):
+    for module in (git_groups, running):
         monkeypatch.setattr(module, "SUBPROCESS_S", IN_TIME_S)
+    monkeypatch.setattr(fresh, "TOPOLOGY_WAIT_S", IN_TIME_S)
     for module in (fresh, topologies):
         monkeypatch.setattr(module, "TOPOLOGY_FRESH_S", IN_TIME_S)
     with monkeypatch.context() as patched:

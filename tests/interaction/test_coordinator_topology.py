@@ -25,8 +25,9 @@ from tests.fakes.records import ALICE, BOB, CAROL, layout_at
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    for module in (git_groups, herdr, running, fresh):
+    for module in (git_groups, herdr, running):
         monkeypatch.setattr(module, "SUBPROCESS_S", IN_TIME_S)
+    monkeypatch.setattr(fresh, "TOPOLOGY_WAIT_S", IN_TIME_S)
     monkeypatch.setattr(fresh, "TOPOLOGY_FRESH_S", IN_TIME_S)
 
 
@@ -122,13 +123,15 @@ async def test_every_git_is_safe_and_one_that_hangs_is_given_up_as_unverified(ho
         await GitInventories(telling.environ).inventory(repo)
         await asyncio.to_thread(telling.hangs)
         assert SUBPROCESS_S == 2
-        for module in (git_groups, herdr, running, fresh):
+        for module in (git_groups, herdr, running):
             monkeypatch.setattr(module, "SUBPROCESS_S", SUBPROCESS_S)
         for one in (alice, bob):
             one.coordinator.authority._topologies._fresh._known.clear()
 
-        with pytest.raises(EligibilityUnverified, match="worktree group"):
+        with pytest.raises(EligibilityUnverified, match="git did not") as refused:
             await alice.send(bob)
+        assert "`git worktree list`" in refused.value.next_step
+        assert "doctor" not in refused.value.next_step
         assert await alice.outgoing() == []
 
     for words in await asyncio.to_thread(telling.told, "words"):

@@ -35,7 +35,7 @@ ON_ITS_WAY = ("outbox.commit.before", "outbox.commit.after", "carried")
 def _patient(monkeypatch, blockbuster):
     for function in blockbuster.functions.values():  # the loop stands still while the change begins
         function.can_block_in("tests/fakes/races.py", {"_begins", "_committed"})
-    monkeypatch.setattr(fresh, "SUBPROCESS_S", IN_TIME_S)
+    monkeypatch.setattr(fresh, "TOPOLOGY_WAIT_S", IN_TIME_S)
     for module in (fresh, topologies):
         monkeypatch.setattr(module, "TOPOLOGY_FRESH_S", IN_TIME_S)
 

@@ -7,7 +7,7 @@ import pytest
 from assignments.worktrees.fresh import FreshGroups
 from assignments.worktrees.groups import Grouped, Membership, Ungrouped, Unproven
 from herd.core.clock import FakeClock
-from herd.core.limits import LOOKUPS_AT_ONCE, TOPOLOGY_KEPT
+from herd.core.limits import LOOKUPS_AT_ONCE, SUBPROCESS_S, TOPOLOGY_KEPT, TOPOLOGY_WAIT_S
 from tests.fakes.coordinators import IN_TIME_S, until
 
 A, B = ("/a", None), ("/b", "w2")
@@ -133,11 +133,11 @@ async def test_an_asker_that_is_called_off_takes_the_reading_from_no_other(fresh
     assert fresh.membership(*A) == source.answer
 
 
-async def test_a_source_that_hangs_delays_nobody_beyond_two_seconds(fresh, source, clock):
+async def test_a_source_that_hangs_delays_nobody_beyond_the_bound(fresh, source, clock):
     source.let.clear()
     asking = asyncio.create_task(fresh.refresh([A]))
     await clock.wait_for_sleepers()
-    clock.advance(2)
+    clock.advance(TOPOLOGY_WAIT_S)
     async with asyncio.timeout(IN_TIME_S):
         await asking
 
@@ -154,7 +154,7 @@ async def test_one_folder_that_hangs_keeps_no_answer_from_the_others(fresh, sour
 
     assert fresh.membership(*B) == source.answer
     assert not asking.done()
-    clock.advance(2)
+    clock.advance(TOPOLOGY_WAIT_S)
     await asking
 
 
@@ -207,3 +207,17 @@ async def test_closing_ends_what_is_being_read(fresh, source):
 
     assert source.called_off == 1
     assert isinstance(fresh.membership(*A), Unproven)
+
+
+async def test_a_source_that_gives_up_after_its_own_bound_has_the_last_word(fresh, source, clock):
+    assert SUBPROCESS_S < TOPOLOGY_WAIT_S
+    source.let.clear()
+    source.answer = Unproven("git hung")
+    asking = asyncio.create_task(fresh.refresh([A]))
+    await until(lambda: source.begun == [A])
+    clock.advance(TOPOLOGY_WAIT_S - 0.5)
+    source.let.set()
+    async with asyncio.timeout(IN_TIME_S):
+        await asking
+
+    assert fresh.membership(*A) == Unproven("git hung")

@@ -25,8 +25,9 @@ ALICE, BOB, CAROL = (session_of(number) for number in (1, 2, 3))
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    for module in (git_groups, running, fresh):
+    for module in (git_groups, running):
         monkeypatch.setattr(module, "SUBPROCESS_S", IN_TIME_S)
+    monkeypatch.setattr(fresh, "TOPOLOGY_WAIT_S", IN_TIME_S)
     monkeypatch.setattr(fresh, "TOPOLOGY_FRESH_S", IN_TIME_S)
 
 
