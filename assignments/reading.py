@@ -5,6 +5,7 @@ and what is wrong is told and left as it is. Blocks: call it in a thread.
 """
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -130,7 +131,9 @@ def read_in(folder: Folder, place: Place) -> Found | Fault:
         if isinstance(fault, RecoveryRequired) and not isinstance(fault, SystemWant):
             reason = f"is larger than {ASSIGNMENT_FILE_BYTES} bytes"
             return Fault(path, reason, place, corrupt=True, mend=REPAIR)
-        return fault_of(path, fault)._replace(place=place)
+        found_at = fault_of(path, fault)
+        # It was opened by its bare name, which leads nowhere from where a person types the command.
+        return found_at._replace(place=place, mend=found_at.mend.replace(f" {name}", f" {shlex.quote(path)}"))
 
 
 def fault_of(path: str, fault: Exception) -> Fault:

@@ -10,6 +10,7 @@ from assignments.status import Surroundings, Worker, status_of
 from assignments.store import recovery
 from herd.cli import output
 from herd.cli.context import open_context
+from herd.core.errors import RecoveryRequired
 from herd.core.identity import target_of
 from herd.core.text import printable
 from herd.presence.record import Presence, Record
@@ -45,9 +46,17 @@ def run(options: argparse.Namespace) -> int:
         output.put_json({"assignments": entries})
     else:
         _put(entries)
-    for fault in faults:
-        raise recovery(fault)
+    if faults:
+        raise _refusal(faults)
     return 0
+
+
+def _refusal(faults: list[Fault]) -> RecoveryRequired:
+    """Give one refusal that names them all, with every step that mends one."""
+    first = recovery(faults[0])
+    message = "; ".join(recovery(fault).message for fault in faults)
+    steps = " ".join(dict.fromkeys(fault.mend for fault in faults))
+    return RecoveryRequired(message, hint=steps, **first.details)
 
 
 def _entry(assignment: Assignment, listed: dict[str, Record]) -> dict[str, Any]:

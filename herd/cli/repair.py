@@ -10,6 +10,9 @@ from assignments.record import Place
 from herd.cli import output
 from herd.cli.caller import find_caller, process_tree
 from herd.cli.context import Context, open_context
+from herd.cli.looking.assignments import assignments
+from herd.cli.looking.authority import authority
+from herd.cli.looking.finding import Finding, tried
 from herd.core.authority_lock import AuthorityLock
 from herd.core.errors import DONE, AssignmentConflict, CapabilityDenied, InvalidParams
 from herd.core.identity import TERMINAL
@@ -47,8 +50,22 @@ def repair(*, given: bool, as_json: bool) -> int:
     for one in done:
         what = f"is kept as {one['kept_as']}" if one["kept_as"] else "was left as it is, since it has changed"
         output.put(printable(f"{one['path']} {what}", LINE_CHARACTERS))
-    output.put("run `herd doctor` again" if done else "no assignment record is corrupt; nothing was changed")
+    if done:
+        output.put("run `herd doctor` again")
+        return DONE
+    output.put("no assignment record is corrupt; nothing was changed")
+    for finding in _others(context):
+        output.put(printable(f"this keeps verdicts open all the same: {finding.detail}", LINE_CHARACTERS))
+        output.put("`herd doctor` says what mends it")
     return DONE
+
+
+def _others(context: Context) -> list[Finding]:
+    """Give what is wrong and is not for this command to mend."""
+    layout = context.layout
+    looks = (("assignments", assignments), ("authority", lambda one, _: authority(one)))
+    found = [finding for what, look in looks for finding in tried(what, lambda: look(layout, ()))]  # noqa: B023
+    return [finding for finding in found if not finding.ok]
 
 
 def _set_aside(context: Context, place: Place, fault: Fault) -> dict[str, str | None]:

@@ -207,6 +207,37 @@ def test_only_what_is_corrupt_is_set_aside(machine: Machine):
     assert path_of(machine.layout, unsafe).exists()
 
 
+def test_two_faults_are_both_named_and_a_mode_is_mended_by_the_whole_path(machine: Machine):
+    path = spoilt(machine)
+    os.chmod(path_of(machine.layout, SOUND), 0o644)
+
+    refusal = machine.cron.run("assignments", "--json").refusal
+
+    assert str(path) in refusal["message"]
+    assert str(path_of(machine.layout, SOUND)) in refusal["message"]
+    assert f"chmod 600 {path_of(machine.layout, SOUND)}" in refusal["hint"]
+    assert "`herd doctor --repair`" in refusal["hint"]
+
+
+@pytest.mark.parametrize("wrong", ["mode", "fifo", "newer", "twin"])
+def test_a_repair_with_nothing_corrupt_says_what_else_keeps_verdicts_open(machine: Machine, wrong: str):
+    assigned(machine.layout, SOUND, SPOILT._replace(session=BOB if wrong == "twin" else ALICE))
+    path = path_of(machine.layout, SPOILT)
+    if wrong == "mode":
+        path.chmod(0o644)
+    elif wrong == "newer":
+        put(path, b'{"version": 2}')
+    elif wrong == "fifo":
+        path.unlink()
+        os.mkfifo(path, 0o600)
+
+    shown = machine.shell.run("doctor", "--repair", "--yes")
+
+    assert "nothing was changed" in shown.text
+    assert str(path) in shown.text
+    assert "`herd doctor` says what mends it" in shown.text
+
+
 def test_a_repair_that_gets_no_lock_changes_nothing(machine: Machine):
     path = spoilt(machine)
     with HeldLock.acquire(machine.layout.assignment_lock(*SPOILT.place)):
