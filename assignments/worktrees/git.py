@@ -1,10 +1,8 @@
 """git as the source of a folder's repository and branch, as labels for people."""
 
-import asyncio
 import os
 from collections.abc import Mapping
 
-from assignments.worktrees.checkout import Checkout, checkout_of
 from assignments.worktrees.running import Git, Silent
 from assignments.worktrees.topology import Whereabouts
 
@@ -22,9 +20,7 @@ class GitTopology:
         self._git = Git(child_environment)
 
     async def whereabouts(self, cwd: str) -> Whereabouts:
-        """See `Topology.whereabouts`; no git runs outside a checkout, and a forged `.git` lends no labels."""
-        if not isinstance(await asyncio.to_thread(checkout_of, cwd), Checkout):
-            return Whereabouts()
+        """See `Topology.whereabouts`."""
         answer = await self._git.ask(cwd, *_QUESTION)
         if isinstance(answer, Silent):
             return Whereabouts()
