@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
 
 from herd.core.identity import SessionName
@@ -79,8 +79,13 @@ def look(layout: Layout, session: SessionName) -> Mail:
         while True:
             before = _fold(path)
             shutil.copyfile(path, copy)
-            if os.path.exists(path + "-wal"):
+            try:
                 shutil.copyfile(path + "-wal", copy + "-wal")
+            except (
+                FileNotFoundError
+            ):  # folded for good meanwhile; a log of an earlier round is none of this one
+                with suppress(FileNotFoundError):
+                    os.unlink(copy + "-wal")
             if _fold(path) == before:
                 return read(copy)
 
