@@ -752,4 +752,4 @@ def test_a_server_whose_answers_nobody_reads_ends_with_its_input_all_the_same(ho
             data = data[os.write(process.stdin.fileno(), data) :]
         process.stdin.close()
 
-        assert process.wait(WAIT_S) == 0
+        assert process.wait(3 * WAIT_S) == 0
