@@ -1,8 +1,10 @@
 """git as the source of a folder's repository and branch, as labels for people."""
 
+import asyncio
 import os
 from collections.abc import Mapping
 
+from assignments.worktrees.checkout import Checkout, checkout_of
 from assignments.worktrees.running import Git, Silent
 from assignments.worktrees.topology import Whereabouts
 
@@ -20,9 +22,9 @@ class GitTopology:
         self._git = Git(child_environment)
 
     async def whereabouts(self, cwd: str) -> Whereabouts:
-        """See `Topology.whereabouts`."""
+        """See `Topology.whereabouts`; a forged `.git`, to which nothing leads back, lends no labels."""
         answer = await self._git.ask(cwd, *_QUESTION)
-        if isinstance(answer, Silent):
+        if isinstance(answer, Silent) or not isinstance(await asyncio.to_thread(checkout_of, cwd), Checkout):
             return Whereabouts()
         common, _, branch = answer.output.decode("utf-8", "replace").partition("\n")
         return Whereabouts(_repository(common), None if branch.strip() in {"", "HEAD"} else branch.strip())

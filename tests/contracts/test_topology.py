@@ -84,6 +84,13 @@ class TestGit:
 
         assert await misled.whereabouts(str(repository / "plain")) == Whereabouts()
 
+    @pytest.mark.requirement("H-eligib-19")
+    async def test_a_forged_git_file_lends_no_labels(self, repository):
+        forged = repository / "plain" / ".git"
+        forged.write_bytes((repository / "elsewhere" / ".git").read_bytes())
+
+        assert await GitTopology(_PATH).whereabouts(str(forged.parent)) == Whereabouts()
+
     async def test_no_git_is_no_labels(self, repository):
         assert await GitTopology({"PATH": "/nowhere"}).whereabouts(str(repository / "shop")) == Whereabouts()
 
